@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from gnnrag.parts import Part
@@ -119,10 +120,20 @@ class Citation:
     supported: bool = True
 
 
-def cited(sentence: str, numbers: Sequence[int]) -> str:
-    """Return a sentence with the numbers of its passages in brackets before its full stop, as in `it is given [2].`."""
-    mark = f" [{', '.join(map(str, numbers))}]"
-    return f"{sentence[:-1]}{mark}{sentence[-1]}" if sentence.endswith((".", "!", "…")) else f"{sentence}{mark}"
+def with_marks(sentences: Iterable[tuple[str, Sequence[int]]]) -> str:
+    """Join sentences, each with the numbers of its passages in brackets before its full stop, as in `it is given [2].`
+
+    Those in a row that have the same passages share one mark, in the last of them. A row or an item, which has no stop,
+    ends its line.
+    """
+    text = ""
+    for numbers, run in groupby(sentences, key=lambda sentence: tuple(sentence[1])):
+        *before, last = [sentence for sentence, _ in run]
+        mark = f" [{', '.join(map(str, numbers))}]" if numbers else ""
+        is_stopped = last.endswith((".", "!", "?", "…"))
+        for sentence in (*before, f"{last[:-1]}{mark}{last[-1]}" if is_stopped else last + mark):
+            text += (" " if text.endswith((".", "!", "?", "…")) else "\n") * bool(text) + sentence
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from gnnrag.index.index import Index
-from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
+from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
+from gnnrag.roles.tables import parse_row
 from gnnrag.text.normalise import FUNCTION_WORDS
 from gnnrag.text.sentences import MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies
@@ -57,12 +58,13 @@ _LEANING = re.compile(
 _END = re.compile(r"[.!…。！][\"'”’)\]*]*$")
 _TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
+_BLANK, _BULLET = re.compile(r"\n\s*\n"), re.compile(r"(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)")
 _ITEM = re.compile(r"(?<=[a-z)\d]) (?=[A-Z][a-z]+\b)")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence as it may be quoted alone."""
+    """A sentence as it may be quoted alone, an item of a list or a row of a table."""
 
     text: str
     position: int  # among the sentences of its passage, those left out counted
@@ -75,12 +77,17 @@ def statements(text: str) -> tuple[Statement, ...]:
     stated, position = [], 0
     text = beginning(text, MAX_PASSAGE)
     common = frozenset(re.findall(r"\b[a-z]{3,}\b", text))
-    for sentence in split_sentences(text):
-        for part in _unglued(" ".join(sentence.split())):
-            tidy = _listed(_without_heading(part, common))
-            if _is_statement(tidy):
-                stated.append(Statement(tidy, position, _leans(tidy)))
+    for block in _BLANK.split(text):
+        if len(parse_row(block)) > 1 or (_BULLET.match(block) and count_words(block) >= LEAST_WORDS):
+            stated.append(Statement(" ".join(block.split()), position, leans=False))
             position += 1
+            continue
+        for sentence in split_sentences(block):
+            for part in _unglued(" ".join(sentence.split())):
+                tidy = _listed(_without_heading(part, common))
+                if _is_statement(tidy):
+                    stated.append(Statement(tidy, position, _leans(tidy)))
+                position += 1
     return tuple(stated)
 
 
@@ -214,7 +221,7 @@ class Quoter:
         chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
         shown = in_order([units[i] for i in chosen])
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
-        text = " ".join(cited(one.text, (n + 1,)) for n, one in shown)
+        text = with_marks((one.text, (n + 1,)) for n, one in shown)
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
         return Answer(text, support, confidence, "statements", citations=citations)
 

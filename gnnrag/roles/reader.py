@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
-from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
+from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.parsing import (
     NO_ANSWER,
     OUT_OF_RANGE,
@@ -50,6 +50,7 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
 
     max_tokens: int = 2048
     abstain: bool = False  # an empty answer is allowed
+    cite: bool = False  # a sentence that names its passages where a few words would do, unless `answer.style=short`
 
     def setup(self) -> None:
         options = ["abstain"] * self.abstain
@@ -64,7 +65,8 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
             need_answer((answer := parse_hipporag(text)).text, task.question.text)
             return answer
 
-        task = replace(task, style=task.style or answer_style(task.question.text))
+        style = answer_style(task.question.text)
+        task = replace(task, style=task.style or ("sentence" if self.cite and style == "short" else style))
         values = {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)
@@ -151,7 +153,7 @@ def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Seque
     """Return the answer that sentences make; one that no passage it names bears out counts as `unsupported`."""
     weight = inverse_frequencies(passage.content for passage in passages)
     places = [windows(passage.content) for passage in passages]
-    citations, parts = [], []
+    citations, sentences = [], list(sentences)
     for text, numbers in sentences:
         # Of several sentences in one each must be there.
         shares = [[support(said(each), places[n - 1], weight) for n in numbers] for each in split_sentences(text)]
@@ -160,7 +162,6 @@ def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Seque
         named = tuple(passages[n - 1].id for n in numbers)
         by = tuple(id_ for i, id_ in enumerate(named) if any(row[i] >= BORNE_OUT for row in shares) or not shares)
         citations.append(Citation(text, named, by, is_held))
-        parts.append(cited(text, numbers) if numbers else text)
     flags = tuple("unsupported" for each in citations if not each.supported)
     ids = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
-    return Answer(" ".join(parts), ids, flags=flags, citations=tuple(citations))
+    return Answer(with_marks(sentences), ids, flags=flags, citations=tuple(citations))

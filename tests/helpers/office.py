@@ -126,8 +126,8 @@ def epub(title: str, chapters: Mapping[str, str]) -> bytes:
     )
 
 
-def pdf(pages: Sequence[str | Sequence[str]], title: str = "", stream: bytes = b"") -> bytes:
-    """Pages are lines, one or several below each other; `stream` is what all pages draw instead, packed."""
+def pdf(pages: Sequence[str | bytes | Sequence[str]], title: str = "", stream: bytes = b"") -> bytes:
+    """Pages are lines, one or several below each other, or what is drawn; `stream` is what all pages draw, packed."""
     font = "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
     objects = [
@@ -136,8 +136,11 @@ def pdf(pages: Sequence[str | Sequence[str]], title: str = "", stream: bytes = b
         f"<< /Title ({title}) >>".encode(),
     ]
     for i, page in enumerate(pages):
-        lines = [page] if isinstance(page, str) else page
-        drawn = stream or f"BT /F1 12 Tf 72 720 Td {' 0 -14 Td '.join(f'({line}) Tj' for line in lines)} ET".encode()
+        if isinstance(page, bytes):
+            drawn = page
+        else:
+            lines = " 0 -14 Td ".join(f"({line}) Tj" for line in ([page] if isinstance(page, str) else page))
+            drawn = stream or f"BT /F1 12 Tf 72 720 Td {lines} ET".encode()
         packed = " /Filter /FlateDecode" if stream else ""
         objects.append(
             f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * i} 0 R {font} >>".encode()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.roles.base import Answer, Citation, ReaderTask
+from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
@@ -140,3 +140,17 @@ def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_o
     }  # fmt: skip
     assert list(held.values()) == [True, False, True, False]
     assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
+
+
+def test_sentences_of_one_source_in_a_row_share_a_mark() -> None:
+    said = [("Peat is cut.", [2]), ("It dries.", [2]), ("It burns.", [1, 2]), ("So they say.", []), ("a: x; b: y", [3])]
+    assert with_marks(said) == "Peat is cut. It dries [2]. It burns [1, 2]. So they say. a: x; b: y [3]"
+    assert with_marks([("- turf", [1]), ("- coal", [1]), ("Is it dry?", [1])]) == "- turf\n- coal\nIs it dry [1]?"
+
+
+def test_rows_and_items_are_statements_of_their_own() -> None:
+    text = "The quay lets these boats:\n\n- a red punt for two\n\nboat: punt; fee: 9. Per day\n\nboat: yawl; fee: 20"
+    quay = (Passage("quay.md#1", "Quay", text),)
+    answer = read("What is the fee of the punt boat?", "sentence", quay, fit=0.0)
+    assert answer.text == "boat: punt; fee: 9. Per day [1]"
+    assert "- a red punt for two" in read("Which red punt for two?", "long", quay, fit=0.0).text

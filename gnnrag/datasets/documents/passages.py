@@ -34,6 +34,7 @@ class _Unit:
     glue: str
     first: int  # `Block.at`
     last: int
+    is_row: bool  # of a table
 
 
 def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[Passage]:
@@ -49,18 +50,23 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
         for _, block in group:
             fields |= block.fields
             words = normalised(block.text)
-            is_long = count_words(block.text) >= REPEATED
+            is_long = block.kind != "row" and count_words(block.text) >= REPEATED
             if not (is_long and words in seen):
                 units += _units(block, longest)
             if is_long:
                 seen.add(words)
         units = _with_leads(units)
+        done = 0
         for start, stop in pack([(unit.words, unit.block_words) for unit in units], chunking):
-            chosen = units[start:stop]
+            while start < done and any(unit.is_row for unit in units[start:done]):
+                start += 1  # a row that stood twice would be counted twice
+            chosen, done = units[start:stop], stop
             text = chosen[0].text + "".join(unit.glue + unit.text for unit in chosen[1:])
             where = place(document, chosen[0].first, chosen[-1].last, part)
             page = {"page": chosen[0].first} if document.unit == "page" else {}
-            passages.append(Passage("", " > ".join(path) or _subject(text) or fallback, text, where, fields | page))
+            # The passages of a table have one title.
+            subject = "" if any(unit.is_row for unit in chosen) else _subject(text)
+            passages.append(Passage("", " > ".join(path) or subject or fallback, text, where, fields | page))
     return passages
 
 
@@ -97,7 +103,7 @@ def _units(block: Block, longest: int) -> Iterator[_Unit]:
     inner = "\n" if block.kind == "code" else " "
     for number, (text, words) in enumerate(zip(texts, sizes, strict=True)):
         block_words, glue = (0, inner) if number else (sum(sizes), "\n\n")
-        yield _Unit(text, words, block_words, glue, block.at, block.at)
+        yield _Unit(text, words, block_words, glue, block.at, block.at, block.kind == "row")
 
 
 def _pieces(text: str, longest: int) -> list[str]:
@@ -117,5 +123,5 @@ def _with_leads(units: Sequence[_Unit]) -> list[_Unit]:
             continue
         words, block_words = lead.words + unit.words, lead.words + unit.block_words
         text = lead.text + unit.glue + unit.text
-        joined[-1] = replace(lead, text=text, words=words, block_words=block_words, last=unit.last)
+        joined[-1] = replace(lead, text=text, words=words, block_words=block_words, last=unit.last, is_row=unit.is_row)
     return joined

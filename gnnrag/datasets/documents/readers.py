@@ -288,8 +288,12 @@ def _one_table(rows: Sequence[tuple[int, list[str]]], part: str, has_fields: boo
         header, rows = rows[0][1], rows[1:]
     for number, cells in rows:
         names = [*header[: len(cells)], *[""] * (len(cells) - len(header))]
-        pairs = [f"{name}: {cell}" if name else cell for name, cell in zip(names, cells, strict=True) if cell]
-        if pairs:
+        # In a row that is read again, `; ` parts its cells.
+        plain = [
+            (name.replace(": ", " ").replace("; ", ", "), cell.replace("; ", ", "))
+            for name, cell in zip(names, cells, strict=True)
+        ]
+        if pairs := [f"{name}: {cell}" if name else cell for name, cell in plain if cell]:
             values = zip(names, map(cell_value, cells), strict=True) if has_fields and header else ()
             yield Block("row", "; ".join(pairs), number, part=part, fields=own_fields(dict(values)))
 

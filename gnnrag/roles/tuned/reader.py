@@ -6,6 +6,7 @@ it is not, the sentences that fit best are quoted (`quoting`); where none fits, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -26,8 +27,8 @@ from gnnrag.parts import part
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter
+from gnnrag.roles.tables import TableReader
 from gnnrag.roles.tuned.checkpoint import (
-    LANGUAGE,
     TunedRecord,
     TunedRole,
     load_encoder,
@@ -257,7 +258,7 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker:
 
 @part("role", "reader.tuned")
 class TunedReader(TunedRole):
-    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
+    """Answers with a trained span reader (`SpanAnswers`)."""
 
     # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
     min_confidence: float | None = None
@@ -267,13 +268,8 @@ class TunedReader(TunedRole):
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
-    kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
+    kinds: ClassVar[tuple[str, ...]] = (SPAN,)
     loads_at_once: ClassVar[bool] = True
-
-    def setup(self) -> None:
-        """Open the checkpoint."""
-        self.prompted = {"max_passages": self.max_passages, **self.prompted}
-        super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         """Return what answers with spans and quotations."""
@@ -302,6 +298,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         self.settings, self.folder, self.fingerprint, self.index = settings, folder, record.fingerprint, index
         known = record.facts.get("sureness")
         self.sureness = Sureness(**known) if known else None
+        self._tables = TableReader(index)
         self._quoter = Quoter(index, settings.min_fit, settings.max_passages)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
 
@@ -317,6 +314,11 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
+        if task.style != "long":
+            shown = replace(task, passages=task.passages[: self.settings.max_passages])
+            exact = await asyncio.to_thread(self._tables.answer, shown, session.filter is not None)
+            if exact is not None:
+                return exact
         (answer,) = await self._batcher.results([task])
         return answer
 

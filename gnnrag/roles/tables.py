@@ -1,0 +1,354 @@
+"""Answers from a table: a cell, the rows that meet a condition, how many do, a total, an average, the largest.
+
+A row of a document's table is a block of its passage, `customer: Oslo Vann; fee: 9,000` (`datasets.documents`). A table
+is all the rows around one that retrieval found. A question is answered only where each of its words is accounted for:
+by the name of a column, a value, the headings above the table, or as a word of asking. So a table says nothing of
+what it does not hold, and what is left over goes to the other ways of answering.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby, takewhile
+from typing import Any
+
+from gnnrag.datasets.chunk import document_of
+from gnnrag.roles.base import Answer, Citation, ReaderTask
+from gnnrag.text.normalise import word_set, words
+from gnnrag.text.questions import is_yes_no
+from gnnrag.text.sentences import beginning
+from gnnrag.text.support import content_stems
+from gnnrag.types import Passage
+
+EXACT = 0.95  # confidence of what a table says
+CITED, LISTED = 10, 30  # rows that an answer cites, and values that it lists at most
+MOST_PASSAGES = 20_000  # of a table that is read; a larger one is not counted
+_BLANK = re.compile(r"\n\s*\n")
+_THOUSANDS = re.compile(r"(?<=\d)[, ](?=\d{3}(?!\d))")
+_NUMBER = re.compile(r"([^\d.,;-]*)(-?\d+(?:\.\d+)?)([^\d.,;-]*)")
+_TOTALS = frozenset({"total", "totals", "sum", "subtotal", "average", "grand total"})
+_DAY, _YEAR = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"[12]\d{3}")
+_ASKING, _LEGAL = word_set("table_asking"), word_set("legal_forms")
+_PLACE, _OF_PEOPLE = (content_stems(" ".join(word_set(name))) for name in ("table_places", "table_people"))
+_ALIKE = tuple(
+    content_stems(group) for group in ("cost price fee charge pay paid amount rate", "join start hire begin since")
+)
+_BOUND = re.compile(
+    r" (?:(?P<gt>more than|over|above|after|greater than)|(?P<ge>at least|since)"
+    r"|(?P<lt>less than|under|below|before|fewer than)|(?P<le>at most|up to)) (?P<number>\d+(?: \d+)?)(?= )"
+)
+_OVER = {
+    "sum": re.compile(r" (?:total|sum|altogether|combined|in all)(?= )"),
+    "mean": re.compile(r" (?:average|mean)(?= )"),
+    "max": re.compile(r" (?:highest|largest|biggest|most|maximum|max|greatest|latest|newest)(?= )"),
+    "min": re.compile(r" (?:lowest|smallest|least|fewest|minimum|min|cheapest|earliest)(?= )"),
+}
+Found = tuple[str, Sequence["Row"]] | None  # an answer, and the rows it is from
+
+
+def parse_row(text: str) -> dict[str, str]:
+    """Return the cells of a row by the names of their columns; none where a text is no row. A cell may lack a name."""
+    parts = [part.partition(": ") if ": " in part else ("", "", part) for part in text.split("; ")]
+    cells = {name.strip(): value.strip() for name, _, value in parts}
+    is_row = "\n" not in text and any(cells) and len(cells) == len(parts) and all(len(name) <= 60 for name in cells)
+    return cells if is_row else {}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row, and the passage that has it."""
+
+    passage: Passage
+    text: str
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `is_whole`: no row of it can be missing."""
+
+    rows: tuple[Row, ...]
+    is_whole: bool
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of its columns, in order."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.cells if name))
+
+    @cached_property
+    def values(self) -> dict[str, Counter[str]]:
+        """How often each column has a value, folded."""
+        return {
+            name: Counter(_folded(row.cells[name]) for row in self.rows if name in row.cells) for name in self.columns
+        }
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """Stems of its headings and columns."""
+        return self.about | content_stems(" ".join(self.columns))
+
+    @cached_property
+    def about(self) -> frozenset[str]:
+        """Stems of the headings above it, and of its file's name."""
+        passage = self.rows[0].passage
+        return content_stems(f"{passage.title} {re.sub(r'[._/-]', ' ', document_of(passage.id))}")
+
+
+def _folded(text: str) -> str:
+    return " ".join(words(_THOUSANDS.sub("", text)))
+
+
+class TableReader:
+    """Answers from tables of an index; without one (None) from the rows shown, which cannot be counted."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+        self._of_document = lru_cache(64)(self._read)
+
+    def answer(self, task: ReaderTask, is_filtered: bool = False) -> Answer | None:
+        """Return what one table says; None where none does, or two say different things.
+
+        `is_filtered`: the question is about a part of the index, of which nothing is counted.
+        """
+        question = beginning(task.question.text)
+        shown = [p for p in task.passages if any(map(parse_row, _BLANK.split(p.text)))]
+        if not shown or is_yes_no(question):
+            return None
+        ids, tables = {p.id for p in shown}, list[Table]()
+        for document in dict.fromkeys(document_of(p.id) for p in shown):
+            if self.index is None or not document:
+                tables += [t for p in shown if document_of(p.id) == document for t in tables_of([p], is_whole=False)]
+            else:
+                tables += self._of_document(document)
+        tables = [table for table in tables if any(row.passage.id in ids for row in table.rows)]
+        found = {a.text: a for t in tables if (a := ask_table(question, t, not is_filtered)) is not None}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _read(self, document: str) -> list[Table]:
+        numbers = range(1, MOST_PASSAGES + 2)
+        ids = list(takewhile(self.index.position.__contains__, (f"{document}#{n}" for n in numbers)))
+        passages = self.index.lookup(ids[:MOST_PASSAGES])
+        return [
+            table
+            for _, section in groupby(passages, key=lambda passage: passage.title)
+            for table in tables_of(list(section), is_whole=len(ids) <= MOST_PASSAGES)
+        ]
+
+
+def tables_of(passages: Sequence[Passage], is_whole: bool) -> list[Table]:
+    """Return the tables of a section's passages, without rows of totals; `is_whole`: these are all its passages."""
+    runs: list[list[Row]] = [[]]
+    for passage in passages:
+        for block in _BLANK.split(passage.text):
+            cells, known = parse_row(block), {name for row in runs[-1] for name in row.cells}
+            if runs[-1] and len(known & cells.keys()) < 0.5 * min(len(known), len(cells) or 1):
+                runs.append([])  # prose, or another table
+            if cells:
+                runs[-1].append(Row(passage, block, cells))
+    runs = [run for run in runs if len({name for row in run for name in row.cells if name}) > 1]
+    # A table may go on after the end of a PDF's page.
+    is_whole = is_whole and (len(runs) == 1 or "page" not in passages[0].metadata)
+    tables = []
+    for run in runs:
+        key = next(iter(run[0].cells))  # a row without it may be a piece of another one
+        rows = tuple(row for row in run if _folded(row.cells.get(key, "")) not in _TOTALS)
+        tables.append(Table(rows, is_whole and all(key in row.cells for row in rows)))
+    return tables
+
+
+# --------------------------------------------------------------------------------------------------- question and table
+def ask_table(question: str, table: Table, is_counted: bool = True) -> Answer | None:
+    """Return what a table says to a question; None where it does not say, or where it may lack rows that count."""
+    if not table.rows:
+        return None
+    asked = _Asked(question, table)
+    rows = asked.rows() if asked.is_accounted() else []
+    found = asked.cell(rows) or (asked.over(rows) if rows and is_counted and table.is_whole else None)
+    if found is None:
+        return None
+    citations = tuple(Citation(row.text, (row.passage.id,), (row.passage.id,)) for row in found[1][:CITED])
+    support = tuple(dict.fromkeys(id_ for citation in citations for id_ in citation.passages))
+    return Answer(found[0], support, EXACT, "table", citations=citations)
+
+
+class _Asked:
+    """A question as a table understands it. `rest` is what is not yet accounted for."""
+
+    def __init__(self, question: str, table: Table) -> None:
+        self.table, self.key = table, table.columns[0]
+        self.question = self.rest = f" {_folded(question)} "
+        self.is_count = " how many " in self.rest or " number of " in self.rest
+        self.is_who = " who " in self.rest
+        self.bound = self._take(_BOUND)
+        self.wanted: dict[str, set[str]] = {}  # values, folded, of which the rows have one in each of these columns
+        self.asked: list[str] = []  # columns
+        self.is_clear = True  # no value stands in two columns
+        self._take_values([name for name in table.columns if _stems(name) <= content_stems(question)])
+        self._take_columns()
+        self._take_names()
+        self.how = [name for name, pattern in _OVER.items() if self._take(pattern)]
+        self.asked = [name for name in self.asked if name not in self.wanted]
+        for cue, columns in (
+            (" who ", [self.key]),
+            (" when ", [name for name in table.columns if self._is_date(name)]),
+            (" where ", [name for name in table.columns if _stems(name) & _PLACE]),
+        ):
+            if not self.asked and cue in self.question and len(columns) == 1:
+                self.asked = columns
+        self.other = [name for name in self.asked if name != self.key]
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        if match := pattern.search(self.rest):
+            self.rest = f"{self.rest[: match.start()]} |{self.rest[match.end() :]}"
+        return match
+
+    def _take_values(self, named: Sequence[str]) -> None:
+        """Take cells, or parts of them between commas, that stand in the question, longest first."""
+        where: dict[str, list[str]] = {}
+        for name, counts in self.table.values.items():
+            for value in counts:
+                if f" {value} " in self.rest and not set(value.split()) <= _ASKING:
+                    where[value] = [*where.get(value, ()), name]
+        for value in sorted(where, key=len, reverse=True):
+            if f" {value} " in self.rest:  # no part of a longer one
+                columns = [name for name in where[value] if name in named] or where[value]
+                self.is_clear &= len(columns) == 1
+                self.wanted.setdefault(columns[0], set()).add(value)
+                self.rest = self.rest.replace(f" {value} ", " | ")
+
+    def _take_columns(self) -> None:
+        """Take names of columns: whole, by a last word that no other ends with, by a word of like meaning."""
+        ends = {name: content_stems(_bare(name).split()[-1]) for name in self.table.columns}
+        for name in sorted(ends, key=lambda name: -len(name)):
+            self._ask(name, _stems(name))
+        for name, stems in ends.items():
+            if list(ends.values()).count(stems) == 1:
+                self._ask(name, stems)
+        self._drop(self.table.about)
+        for group in _ALIKE:
+            columns = [name for name in ends if _stems(name) & group]
+            if len(columns) == 1 and content_stems(self.rest) & group:
+                self._ask(columns[0], content_stems(self.rest) & group)
+
+    def _ask(self, name: str, stems: frozenset[str]) -> None:
+        if stems and stems <= content_stems(self.rest):
+            self.asked += [name] if name not in self.asked else []
+            self._drop(stems)
+
+    def _drop(self, stems: frozenset[str]) -> None:
+        self.rest = f" {' '.join('|' if content_stems(word) & stems else word for word in self.rest.split())} "
+
+    def _take_names(self) -> None:
+        """Take what is left and is a part of a key (a person's last name, a firm's without its form), or a year."""
+        for run in re.findall(r"(?:[^\s|]+ )+", self.rest):
+            name = " ".join(word for word in run.split() if word not in _ASKING)
+            keys = [value for value in self.table.values[self.key] if self._is_part(name, value)]
+            dates = [column for column in self.table.columns if _YEAR.fullmatch(name) and self._is_date(column)]
+            if len(keys) == 1:
+                self.wanted.setdefault(self.key, set()).update(keys)
+            elif len(dates) == 1:
+                found = {value for value in self.table.values[dates[0]] if name in value.split()}
+                self.wanted.setdefault(dates[0], set()).update(found)
+            else:
+                continue
+            self.rest = self.rest.replace(f" {name} ", " | ")
+
+    def _is_part(self, name: str, value: str) -> bool:
+        left = f" {value} ".replace(f" {name} ", " ").split()
+        is_person = self.is_who or bool(self.table.stems & _OF_PEOPLE)
+        return len(left) < len(value.split()) and (set(left) <= _LEGAL or (is_person and len(value.split()) <= 3))
+
+    def is_accounted(self) -> bool:
+        """Tell whether nothing is left of the question, and no value stands in two columns."""
+        return self.is_clear and all(word == "|" or word in _ASKING for word in self.rest.split())
+
+    def rows(self) -> list[Row]:
+        """Return the rows that have the values asked for; none where they cannot be told."""
+        rows = [
+            row
+            for row in self.table.rows
+            if all(_folded(row.cells.get(name, "")) in values for name, values in self.wanted.items())
+        ]
+        if self.bound is None:
+            return rows
+        columns = [name for name in self.other if self._numbers(self.table.rows, name)]
+        if len(columns) != 1:
+            return []
+        self.other.remove(columns[0])
+        holds = getattr(operator, next(name for name in ("gt", "ge", "lt", "le") if self.bound[name]))
+        bound = float(self.bound["number"].replace(" ", "."))
+        found = self._numbers(rows, columns[0])
+        values = [number // 10_000 if unit == "date" else number for number, unit in found]  # of a date the year
+        return [row for row, value in zip(rows, values, strict=True) if holds(value, bound)]
+
+    def cell(self, rows: Sequence[Row]) -> Found:
+        """Return the cell of one row; it has to be found by its key, or by a column in which no value comes twice."""
+        if len(rows) != 1 or len(self.asked) != 1 or self.how or not self.wanted:
+            return None
+        (name,), is_number = self.asked, bool(self._numbers(rows, self.asked[0]))
+        is_unique = any(max(self.table.values[one].values()) == 1 for one in self.wanted) and len(self.table.rows) > 2
+        is_told = self.key in self.wanted or (is_unique and not is_number)
+        if not is_told or (self.is_count and not is_number) or (self.is_who and is_number):
+            return None
+        return (rows[0].cells[name], rows) if rows[0].cells.get(name) else None
+
+    def over(self, rows: Sequence[Row]) -> Found:
+        """Return what is said of many rows: how many, a sum, a mean, the largest or smallest, or which they are."""
+        name = (self.other or [self.key])[0]
+        numbers = self._numbers(rows, name) if self.other else []
+        if len(self.other) > 1 or len(self.how) > 1:
+            return None
+        if self.how and (numbers or not self.is_count):
+            return self._aggregate(rows, name, numbers)
+        if (self.other and self.key in self.asked) or numbers:
+            return None
+        values = list(dict.fromkeys(row.cells.get(name, "") for row in rows))
+        if self.is_count:
+            return str(len(set(values) - {""}) if self.asked else len(rows)), rows
+        is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and (self.wanted or self.bound)
+        return ("; ".join(values), rows) if is_list and all(values) and len(values) <= LISTED else None
+
+    def _aggregate(self, rows: Sequence[Row], name: str, numbers: Sequence[tuple[float, str]]) -> Found:
+        (how,) = self.how
+        if not numbers:
+            return None
+        values, unit = [number for number, _ in numbers], numbers[0][1]
+        if how in ("sum", "mean"):
+            total = sum(values) / (len(values) if how == "mean" else 1)
+            return (unit.replace("#", f"{total:,.2f}".rstrip("0").rstrip(".")), rows) if "#" in unit else None
+        best = max(values) if how == "max" else min(values)
+        rows = [row for row, value in zip(rows, values, strict=True) if value == best]
+        is_which = self.key in self.asked or self.question.startswith((" which ", " who "))
+        shown = self.key if is_which else name
+        return "; ".join(dict.fromkeys(row.cells.get(shown, "") for row in rows)), rows
+
+    def _numbers(self, rows: Sequence[Row], name: str) -> list[tuple[float, str]]:
+        """Return the numbers of a column with their unit; none where a cell has none, or another unit."""
+        numbers = [number for row in rows if (number := _number(row.cells.get(name, "")))]
+        return numbers if len(numbers) == len(rows) and len({unit for _, unit in numbers}) == 1 else []
+
+    def _is_date(self, name: str) -> bool:
+        cells = [row.cells[name] for row in self.table.rows if row.cells.get(name)]
+        return all(_DAY.fullmatch(cell) or _YEAR.fullmatch(cell) for cell in cells)
+
+
+def _bare(name: str) -> str:
+    """Return the name of a column without what stands in brackets."""
+    return re.sub(r"\([^)]*\)", " ", name).strip() or name
+
+
+def _stems(name: str) -> frozenset[str]:
+    return content_stems(_bare(name))
+
+
+def _number(cell: str) -> tuple[float, str] | None:
+    """Return a cell's number (a day is YYYYMMDD), and its unit with `#` for the number. `1.240` may be either."""
+    if _DAY.fullmatch(cell):
+        return float(cell.replace("-", "")), "date"
+    match = _NUMBER.fullmatch(_THOUSANDS.sub("", cell))
+    return (float(match[2]), f"{match[1]}#{match[3]}") if match and not re.search(r"\.\d{3}$", match[2]) else None
