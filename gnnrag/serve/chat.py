@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -24,7 +24,6 @@ from gnnrag.serve.rest import (
     Condition,
     EventStream,
     Limits,
-    answer_data,
     served,
     server_of,
     until_gone,
@@ -137,17 +136,17 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer) -> tuple[st
     """Return an answer's text with its sources, and the annotations that say where in it they are named."""
     if not answer.text:
         return _NO_ANSWER, []
-    rows = {row["number"]: row for row in answer_data(answer)["citations"]}
-    text, notes = answer.text, []
-    for number, row in rows.items():
-        mark = f"[{number}]"
-        text += "" if mark in text else f" {mark}"
-        start = text.index(mark)
-        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(row['passage'], safe='')}"
-        place = {"start_index": start, "end_index": start + len(mark)}
-        about = {**place, "title": row["title"] or row["place"], "url": page}
+    text, notes = answer.marked, []
+    sources: dict[int, list[str]] = {}
+    for (number, at), group in groupby(answer.citations, key=lambda one: (one.number, one.at)):
+        *before, one = group  # of sentences that share a mark the one before it
+        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(one.passage, safe='')}"
+        place = {"start_index": at, "end_index": at + len(f"[{number}]")}
+        about = {**place, "title": one.title or one.place, "url": page}
         notes.append({"type": "url_citation", "url_citation": about})
-    lines = [f"[{n}] {row['title'] or row['place']}: {' '.join(row['sentence'].split())}" for n, row in rows.items()]
+        quotes = [" ".join(each.sentence.split()) for each in (*before, one)]
+        sources.setdefault(number, [one.title or one.place]).extend(quotes)
+    lines = [f"[{number}] {title}: {' '.join(quotes)}" for number, (title, *quotes) in sorted(sources.items())]
     return text + (_SOURCES + "\n".join(lines) if lines else ""), notes
 
 
