@@ -20,7 +20,7 @@ from typing import Any
 from gnnrag.datasets.chunk import document_of
 from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.text.normalise import word_set, words
-from gnnrag.text.questions import is_yes_no
+from gnnrag.text.questions import head_noun, is_yes_no
 from gnnrag.text.sentences import beginning
 from gnnrag.text.support import content_stems, without_citations
 from gnnrag.types import Passage
@@ -194,7 +194,7 @@ class _Asked:
         self.wanted: dict[str, set[str]] = {}  # values, folded, of which the rows have one in each of these columns
         self.asked: list[str] = []  # columns
         self.is_clear = True  # no value stands in two columns
-        self._take_values([name for name in table.columns if _stems(name) <= content_stems(question)])
+        self._take_values([name for name in table.columns if _stems(name) and _stems(name) <= content_stems(question)])
         self._take_columns()
         self._take_names()
         self.how = [name for name, pattern in _OVER.items() if self._take(pattern)]
@@ -207,6 +207,10 @@ class _Asked:
             if not self.asked and cue in self.question and len(columns) == 1:
                 self.asked = columns
         self.other = [name for name in self.asked if name != self.key]
+        # What a row is: what the heading next to it says, or a value that was asked for.
+        title = table.rows[0].passage.title.rpartition(" > ")[2]
+        values = " ".join(value for found in self.wanted.values() for value in found)
+        self.counted = content_stems(f"{title} {values}") | (_WHO if table.stems & _OF_PEOPLE else frozenset())
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         if match := pattern.search(self.rest):
@@ -218,8 +222,10 @@ class _Asked:
         where: dict[str, list[str]] = {}
         for name, counts in self.table.values.items():
             for value in counts:
-                if f" {value} " in self.rest and not set(value.split()) <= _ASKING:
-                    where[value] = [*where.get(value, ()), name]
+                for form in (value, f"{value}s"):  # `how many account managers`
+                    if f" {form} " in self.rest and not set(value.split()) <= _ASKING:
+                        self.rest = self.rest.replace(f" {form} ", f" {value} ")
+                        where[value] = [*where.get(value, ()), name]
         for value in sorted(where, key=len, reverse=True):
             if f" {value} " in self.rest:  # no part of a longer one
                 columns = [name for name in where[value] if name in named] or where[value]
@@ -318,7 +324,9 @@ class _Asked:
             return None
         values = list(dict.fromkeys(row.cells.get(name, "") for row in rows))
         if self.is_count:
-            return str(len(set(values) - {""}) if self.asked else len(rows)), rows
+            if self.asked:
+                return str(len(set(values) - {""})), rows
+            return (str(len(rows)), rows) if content_stems(head_noun(self.question.strip())) & self.counted else None
         is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and (self.wanted or self.bound)
         return ("; ".join(values), rows) if is_list and all(values) and len(values) <= LISTED else None
 
