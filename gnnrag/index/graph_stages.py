@@ -99,8 +99,8 @@ def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:
     failed = sum(value is None for value in values)
     if failed > max_failed * len(values):
         raise LLMError(
-            f"extraction failed for {failed} of {len(values)} passages: the model's replies could not be read. All "
-            "others are kept, and the same command asks for these again; another model, more "
+            f"extraction failed for {failed} of {len(values)} passages: the model refused them, or its replies could "
+            "not be read. All others are kept, and the same command asks for these again; another model, more "
             f"index.writers.triples.options.max_tokens, or a higher index.extract.max_failed (now {max_failed:g}) helps"
         )
 

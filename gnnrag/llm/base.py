@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gnnrag.errors import LLMError
@@ -94,6 +94,13 @@ class Reply:
     def flags(self) -> tuple[str, ...]:
         """What a run counts of it."""
         return ("usage_estimated",) if self.is_estimated else ()
+
+
+def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the turns for a model that knows no system turn: what that says opens the turn after it."""
+    if len(messages) < 2 or messages[0].role != "system":
+        return tuple(messages)
+    return (replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:])
 
 
 class Backend(Part):

@@ -19,7 +19,17 @@ from typing import Any, ClassVar, Literal
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
 from gnnrag.io import digest, file_digest, read_json
-from gnnrag.llm.base import Backend, ContextLengthError, Message, Reply, Request, Variant, wants_small
+from gnnrag.llm.base import (
+    Backend,
+    ContextLengthError,
+    Message,
+    RejectedError,
+    Reply,
+    Request,
+    Variant,
+    wants_small,
+    without_system,
+)
 
 logger = logging.getLogger(__name__)
 _NO_LIMIT = 1_000_000  # tokenizers without a limit give a huge number
@@ -132,10 +142,8 @@ def encode(
     try:
         encoded = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, **(options or {}))
     except TemplateError as error:
-        if [m.role for m in messages[:2]] == ["system", "user"]:
-            # Some families know no system turn: what it says then opens the user's.
-            opening = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
-            return encode(tokenizer, [opening, *messages[2:]], chat, options)
+        if messages[0].role == "system" and len(messages) > 1:  # which some families do not know
+            return encode(tokenizer, without_system(messages), chat, options)
         raise ConfigError(f"the chat template of {tokenizer.name_or_path!r} refuses the messages: {error}") from error
     return list(encoded["input_ids"])
 
@@ -196,7 +204,7 @@ class Engine:
                     )
                 prompts[at] = ids
             except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
-                outcomes[at] = _failed(part.files.name, error)
+                outcomes[at] = _failed(part.files.name, error, RejectedError)
         for batch in self.batches(jobs, prompts) if prompts else ():
             replies = self._try([jobs[at] for at in batch], [prompts[at] for at in batch])
             outcomes.update(zip(batch, replies, strict=True))
@@ -215,11 +223,13 @@ class Engine:
             return self._try(jobs[:half], prompts[:half]) + self._try(jobs[half:], prompts[half:])
 
 
-def _failed(name: str, error: Exception) -> Exception:
-    """Return the error that a request gets: our own as it is, others by name."""
+def _failed(name: str, error: Exception, kind: type[LLMError] = LLMError) -> Exception:
+    """Return the error that a request gets: our own as it is, others by name, as `kind`."""
     if isinstance(error, GnnragError):
         return error
-    return LLMError(f"{name}: {type(error).__name__}: {brief(error)}")
+    if type(error).__name__ == "OutOfMemoryError":  # alone in its batch: shorter ones fit
+        kind = RejectedError
+    return kind(f"{name}: {type(error).__name__}: {brief(error)}")
 
 
 def brief(error: Exception) -> str:

@@ -26,6 +26,7 @@ from gnnrag.llm.base import (
     Variant,
     estimate_tokens,
     wants_small,
+    without_system,
 )
 from gnnrag.llm.providers import PROVIDERS, Structured, TokenLimit
 from gnnrag.parts import part
@@ -38,13 +39,81 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _FORMATS = ("json_schema", "json_object", "off")  # strictest first; a server that refuses one is offered the next
 _LONGEST_WAIT_S = 120.0  # between two tries: what the client honours of a Retry-After
-_CONTEXT = re.compile(
-    r"context[ _](?:length|window|size)|maximum (?:context|prompt|input|sequence) length|max_model_len|too many tokens|"
-    r"(?:prompt|input) is too long|longer than the maximum|exceeds? the (?:model|maximum|available context)",
+# What servers say of a refusal, in their first words: they may quote the prompt after that.
+_SAID = 300  # characters
+_EVERYBODYS = re.compile(  # it is no matter of this request
+    r"api[ _-]?key|authenti|credential|billing|credit|quota|arrear|good standing|(?:balance|funds)\b|permission|"
+    r"(?:account|organi[sz]ation|project|subscription|workspace)\b.{0,60}(?:disabled|suspended|deactivated|not active)|"
+    r"location is not supported|model_(?:not_found|decommissioned|not_available)|"
+    r"model\W.{0,80}\b(?:not found|not exist|unknown|unavailable|decommissioned|deprecated|invalid)|"
+    r"(?:invalid|unknown|no such) model",
     re.IGNORECASE,
 )
-_FILTER = re.compile(r"content[ _]?(?:filter|policy|management)|moderation|flagged|data_inspection", re.IGNORECASE)
-_NO_MODEL = re.compile(r"api[ _]?key|model\W.{0,80}\b(?:not found|not exist|unknown)|model_not_found", re.IGNORECASE)
+_CONTEXT = re.compile(
+    r"context[ _](?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|max_model_len|"
+    r"too many tokens|max_new_tokens\W{1,3}must be|longer than the m|range of input length|tokens_limit|"
+    r"(?:prompt|input|request|message|string|text|body|payload)s?\b.{0,60}(?:too (?:long|large)|exceeds?\b)|"
+    r"reduce (?:the|your) (?:length|prompt|input|message)|exceeds? the (?:model|maximum|available context)",
+    re.IGNORECASE,
+)
+_FILTER = re.compile(
+    r"content[ _-]?(?:filter|policy|management|violat|safety|exists risk)|moderation|flagged|data_inspection|"
+    r"inappropriate|sensitive[ _](?:content|information|words)|new_sensitive|unsafe|safety|prohibited|guardrail|"
+    r"high risk|responsible ?ai|usage (?:policy|policies|guidelines)|不安全|敏感",
+    re.IGNORECASE,
+)
+# What fails with a status that passes elsewhere, and fails again.
+_LASTING = re.compile(
+    r"insufficient[ _](?:quota|balance|credit|funds)|billing_(?:hard_limit|not_active)|balance is too low",
+    re.IGNORECASE,
+)
+# The setting that helps, by what was said: (status, or none for any; words; advice).
+_ADVICE = (
+    (401, "", "llm.api_key_env names the variable with the key"),
+    (404, "", "look at llm.model and llm.base_url"),
+    (429, "", "fewer requests at a time with llm.concurrency, more tries with llm.max_retries"),
+    (0, "max_tokens|max_completion_tokens|completion tokens", "a smaller max_tokens of the role, or llm.token_limit"),
+    (0, "response_format|json_schema|json_object|guided", "llm.structured=auto takes what the server has"),
+    (0, "model_not_found|no such model|model .{0,60}(?:not (?:found|exist)|decommissioned)", "look at llm.model"),
+)
+# How servers spell why a reply ended.
+_FINISHES = {
+    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
+    **dict.fromkeys(("max_tokens", "model_length", "max_output_tokens", "max_length"), "length"),
+    **dict.fromkeys(
+        (
+            "content-filter",
+            "filtered",
+            "safety",
+            "sensitive",
+            "prohibited_content",
+            "blocklist",
+            "guardrail_intervened",
+        ),
+        "content_filter",
+    ),
+}
+
+
+def error_class(status: int, code: object, message: str) -> type[LLMError]:
+    """Return whose error a status is: of this request alone (a `RejectedError`), or of the server."""
+    said = f"{code} {message[:_SAID]}"
+    if status in (401, 402, 404, 405, 429) or _EVERYBODYS.search(said):
+        return LLMError
+    if status == 413 or _CONTEXT.search(said):
+        return ContextLengthError
+    if _FILTER.search(said):
+        return ContentFilterError
+    return RejectedError if status in (400, 422) else LLMError
+
+
+async def _end_retries(response: Any) -> None:
+    """Tell the client which failures stay: it repeats all of some statuses."""
+    if response.status_code in (409, 429) or response.status_code >= 500:
+        said = (await response.aread()).decode("utf-8", "replace")[: 2 * _SAID]
+        is_lasting = bool(_LASTING.search(said)) or response.status_code in (501, 505)
+        if is_lasting or issubclass(error_class(response.status_code, "", said), RejectedError):
+            response.headers["x-should-retry"] = "false"
 
 
 @dataclass(eq=False)
@@ -133,7 +202,9 @@ class OpenAI(Backend):
                     api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
                     base_url=self.base_url,
                     timeout=self.timeout_s,
-                    http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                    http_client=openai.DefaultAsyncHttpxClient(
+                        follow_redirects=False, event_hooks={"response": [_end_retries]}
+                    ),
                 )
                 self._loops[loop] = (asyncio.Semaphore(self.concurrency), client)
             return self._loops[loop]
@@ -156,7 +227,9 @@ class OpenAI(Backend):
                     answer = await create(**body, extra_body=self.extra_body or None)
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
-                raise NoReplyError(self._message(client, f"no reply within {self.timeout_s:g} s")) from None
+                raise NoReplyError(
+                    self._message(client, f"no reply within llm.timeout_s={self.timeout_s:g} s")
+                ) from None
             except openai.APIStatusError as error:
                 code, message = error_details(error.body)
                 message = message or error.message
@@ -168,7 +241,7 @@ class OpenAI(Backend):
                     raise refusal from None
                 form = weaker
             except openai.APIConnectionError as error:
-                problem = f"connection failed: {error.__cause__ or error}"
+                problem = f"connection failed: {error.__cause__ or error}; is there a server at llm.base_url?"
                 raise LLMError(self._message(client, problem)) from None
             except (openai.APIError, ValueError, RecursionError) as error:
                 problem = f"unreadable reply: {error}; does llm.base_url lead to an API, as .../v1?"
@@ -191,7 +264,8 @@ class OpenAI(Backend):
         body = {k: v for k, v in body.items() if v is not None and k not in form.without}
         if request.raw:
             return body | {"prompt": request.text, "max_tokens": request.max_tokens}
-        body["messages"] = [{"role": m.role, "content": m.content} for m in request.messages]
+        messages = request.messages if "system" not in form.without else without_system(request.messages)
+        body["messages"] = [{"role": m.role, "content": m.content} for m in messages]
         body[form.token_limit] = request.max_tokens
         if request.schema and form.structured == "json_schema":
             schema = {"name": "reply", "strict": True, "schema": dict(request.schema)}
@@ -208,7 +282,7 @@ class OpenAI(Backend):
             refusal = None if request.raw else getattr(choice.message, "refusal", None)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"no choices in {' '.join(str(answer).split())[:200]!r}") from error
-        text = refusal or text_of(content)
+        text, finish = refusal or text_of(content), str(choice.finish_reason or "unknown")
         usage: Any = getattr(answer, "usage", None)
         counts = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
         prompt, completion = (count if isinstance(count, int) and 0 <= count < 10**9 else -1 for count in counts)
@@ -216,7 +290,7 @@ class OpenAI(Backend):
             prompt, completion = estimate_tokens(request.text), estimate_tokens(text)
         return Reply(
             text=text,
-            finish_reason="content_filter" if refusal else str(choice.finish_reason or "unknown"),
+            finish_reason="content_filter" if refusal else _FINISHES.get(finish.lower(), finish),
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=(prompt * self.price_in + completion * self.price_out) / 1e6,
@@ -225,15 +299,15 @@ class OpenAI(Backend):
         )
 
     def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
-        """Return the error for a status: of this request alone, or of the server."""
-        text, reported = self._message(client, f"status {status}: {message}"), f"{code} {message}"
-        if status in (400, 403, 413, 422) and _FILTER.search(reported):
-            return ContentFilterError(text)
-        if status in (400, 413, 422) and _CONTEXT.search(reported):
-            return ContextLengthError(f"prompt longer than the model's context: {text}")
-        if status in (400, 413, 422) and not _NO_MODEL.search(reported):
-            return RejectedError(text)
-        return LLMError(text)
+        """Return the error for a status, with the setting that helps."""
+        kind = error_class(status, code, message)
+        text = self._message(client, f"status {status}: {message}")
+        if kind is ContextLengthError:
+            return kind(f"prompt longer than the model's context: {text}; show fewer or shorter passages")
+        for of, words, advice in _ADVICE:
+            if of in (0, status) and re.search(words, f"{code} {message[:_SAID]}", re.IGNORECASE):
+                return kind(f"{text[:_SAID]}; {advice}")
+        return kind(text)
 
     def _message(self, client: openai.AsyncOpenAI, problem: str) -> str:
         """Name model and server; never the key, should the server have quoted it."""
@@ -252,26 +326,39 @@ class _Form:
 
 def _weaker(form: _Form, body: Mapping[str, Any], message: str) -> _Form | None:
     """Return the form to try after a server refused `body` with `message`; None where nothing can be left out."""
-    for name in ("temperature", "presence_penalty", "seed"):
+    for name in ("temperature", "presence_penalty", "seed", "stop"):
         if name in body and re.search(rf"\b{name}\b", message):
             return replace(form, without=form.without | {name})
     if "max_tokens" in body and "max_completion_tokens" in message:
         return replace(form, token_limit="max_completion_tokens")
     if "max_completion_tokens" in body and "max_completion_tokens" in message:
         return replace(form, token_limit="max_tokens")
+    if any(turn["role"] == "system" for turn in body.get("messages", ())) and re.search(
+        r"\bsystem\b|\broles?\b", message, re.IGNORECASE
+    ):
+        return replace(form, without=form.without | {"system"})
     if "response_format" in body:
         return replace(form, structured=_FORMATS[_FORMATS.index(form.structured) + 1])
     return None
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content: as it is, or the parts of type `text` joined (others are reasoning)."""
+    """Return the text of a message's content: as it is, or the parts of a type that is text (others are reasoning)."""
     if content is None or isinstance(content, str):
         return content or ""
-    if not isinstance(content, list):
+    if not isinstance(content, list | Mapping):
         raise ValueError(f"content is {type(content).__name__}, not text")
-    parts = [part if isinstance(part, Mapping) else getattr(part, "__dict__", {}) for part in content]
-    return "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
+    return "".join(map(_text_of_part, content if isinstance(content, list) else [content]))
+
+
+def _text_of_part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
+    if part.get("type") == "refusal":
+        return str(part.get("refusal") or "")
+    text = part.get("text") if part.get("type") in (None, "text", "output_text", "input_text") else ""
+    return str((text.get("value") if isinstance(text, Mapping) else text) or "")
 
 
 def error_details(body: object) -> tuple[object, str]:

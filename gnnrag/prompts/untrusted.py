@@ -13,8 +13,10 @@ from itertools import zip_longest
 from gnnrag.types import Passage
 
 # Not in comparisons, `< 5` or `<=`. Blanks may stand before a name, as a careless reader allows them.
-_TAG = re.compile(r"[<＜](?!\s*+[\d.=$€£-]|\s*+$)|\[(?=/?(?:INST|IMG|THINK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+)\])")
-_ENTITIES = {"<": "&lt;", "＜": "&lt;", "[": "&#91;"}
+_TAG = re.compile(
+    r"[<＜](?!\s*+[\d.=$€£-]|\s*+$)|\[(?=/?(?:INST|IMG|THINK(?:ING)?|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+)\])|◁"
+)
+_ENTITIES = {"<": "&lt;", "＜": "&lt;", "[": "&#91;", "◁": "&#9665;"}
 
 
 class Shown(str):

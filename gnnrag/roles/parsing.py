@@ -51,13 +51,39 @@ def read_reply(text: str, parse: Callable[[str], T], is_cut: bool = False) -> T:
 
 
 # ------------------------------------------------------------------------------------------------- reasoning, markup
-# How families of models mark their reasoning; gpt-oss names channels, of which servers may strip the marks.
-_WORDS = r"(?:seed:)?(?:think(?:ing)?|thought|reasoning)"
-_REASONING = re.compile(rf"<{_WORDS}>|\[THINK\]|◁think▷|<\|channel>thought\b|<\|channel\|>analysis<\|message\|>")
-_REASONED = re.compile(
-    rf"</{_WORDS}>|\[/THINK\]|◁/think▷|<channel\|>|<\|channel\|>final<\|message\|>|\A\s*analysis.*?assistantfinal",
-    re.DOTALL,
+# How families of models open and close their reasoning; gpt-oss names channels, of which servers may strip the marks.
+_TAG = (
+    r"(?:\w{1,20}[:_])?(?:ant)?(?:think(?:ing)?|thoughts?|thought_process|reason(?:ing)?|analysis|reflection|scratchpad|"
+    r"inner_monologue|rationale)"
 )
+_MARKS = (
+    (rf"<{_TAG}(?:\s[^<>\n]{{0,100}})?>", rf"</{_TAG}\s?>"),
+    (r"\[THINK(?:ING)?\]", r"\[/THINK(?:ING)?\]"),
+    (r"◁think▷", r"◁/think▷"),
+    (r"<\|channel>thought\b", r"<channel\|>"),
+    (
+        r"(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b[^<]{0,100}<\|message\|>",
+        r"<\|channel\|>final\b[^<]{0,100}(?:<\|constrain\|>\w+)?<\|message\|>|\A\s*analysis.*?assistantfinal",
+    ),
+    (
+        r"<\|(?:START_THINKING|(?:begin|start)_of_thought|think(?:ing)?|inner_prefix)\|>",
+        r"<\|(?:END_THINKING|end_of_thought|/think(?:ing)?|end_think|content|inner_suffix)\|>",
+    ),
+    (r"^Here(?:['’]s| is) my thought process:", r"^Here(?:['’]s| is) my response:"),
+)
+_MARK = re.compile(
+    "|".join(f"(?P<start{n}>{start})|(?P<end{n}>{end})" for n, (start, end) in enumerate(_MARKS)),
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+# What families put around the reply that follows, and at its end.
+_WRAPPER = re.compile(
+    r"(?:<\|(?:START_RESPONSE|begin_of_solution|begin_of_box)\|>|<(response|output|solution)>)"
+    r"(.*?)(?:<\|(?:END_RESPONSE|end_of_solution|end_of_box)\|>|</\1>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_END = re.compile(r"(?:<\|(?:return|end|im_end|eot_id|END_OF_TURN_TOKEN|endoftext)\|>|</s>)\s*\Z")
+# `Answer：` is how a model that thinks in Chinese or Japanese writes the label asked for.
+_LABEL = re.compile(r"^([^\w\n]{0,8}[A-Za-z][A-Za-z \d_-]{0,30}(?<! )[*_]{0,3})[ \t]?[：﹕∶]", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*$\n?", re.MULTILINE)
 # Emphasis marks touch a word on one side only; the stars of M*A*S*H and the bars of snake_case stay.
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")
@@ -70,11 +96,25 @@ _EMPTY_WORDS = {"", "none", "n/a", "null"}
 
 
 def strip_thinking(text: str) -> str:
-    """Drop reasoning: in marks, one whose start the chat template wrote, one cut off by the length limit."""
-    ends = [match.end() for match in _REASONED.finditer(text)]
-    text = text[ends[-1] :] if ends else text
-    start = _REASONING.search(text)
-    return (text[: start.start()] if start else text).strip()
+    """Drop reasoning: in marks, one whose start the chat template wrote, one cut off by the length limit.
+
+    Of what stands outside the last part is kept that is not blank, without the marks of a family's final reply; a label
+    in full-width spelling gets a plain colon.
+    """
+    outside, at, is_open = [""], 0, False
+    for mark in _MARK.finditer(text):
+        if (mark.lastgroup or "").startswith("end"):
+            if not is_open:
+                outside = [""]
+            at, is_open = mark.end(), False
+        elif not is_open:
+            outside.append(text[at : mark.start()])
+            is_open = True
+    outside.append("" if is_open else text[at:])
+    text = _END.sub("", next((part for part in reversed(outside) if part.strip()), "").strip())
+    if wrapped := _WRAPPER.fullmatch(text):
+        text = wrapped[2]
+    return _LABEL.sub(r"\1:", text).strip()
 
 
 def strip_markup(text: str) -> str:
@@ -140,7 +180,7 @@ def read_as(model: type[ModelT], text: str) -> ModelT:
 
     A reply that is a list as a whole is the one field of a model that has one.
     """
-    text = plain(text)
+    text = as_json(plain(text))
     whole, fields = json_value(text), model.model_fields
     values: Iterable[Any] = json_objects(text)
     if isinstance(whole, list):
@@ -197,6 +237,7 @@ def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
 
     One that never closes comes last; `whole` leaves its torn last element out. Braces inside strings do not count.
     """
+    text = as_json(text)
     start, torn = text.find("{"), -1
     for _ in range(_MAX_STARTS):
         if start < 0:
@@ -211,6 +252,45 @@ def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
         value = (_load(_closed(text[torn:])) if whole else None) or _load(_TORN_NUMBER.sub("", text[torn:]))
         if isinstance(value, dict):
             yield value
+
+
+# LaTeX commands that begin like an escape of JSON: `\nu` is no line break before a u.
+_COMMAND = re.compile(
+    r"n(?:u|abla|e|eq|eg|ot|otin|i|mid|leq|geq|onumber|ewline|orm|parallel|earrow|warrow)|"
+    r"r(?:ho|ight\w*|angle|ceil|floor|m|e|ef|oot|hd)|"
+    r"t(?:heta|au|imes|ext\w*|o|op|an|anh|ilde|riangle\w*|frac|herefore|ag)"
+)
+# An escape, or a word after a backslash, or any sign; nobody means a form feed before a letter.
+_ESCAPE = re.compile(r"\\(?:(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\\\"'/\n]|[bf](?![A-Za-z]))|([A-Za-z]+)|.)", re.DOTALL)
+_FOLDERS = re.compile(r"\b[A-Za-z]:(?:\\[^\\\"'\s/:*?<>|]++){2,}(?!:)")  # C:\new\table
+_WIDE = str.maketrans("：，｛｝［］“”", ':,{}[]""')
+
+
+def as_json(text: str) -> str:
+    """Return a reply with a backslash doubled where it was meant as one, and full-width marks of its objects plain.
+
+    Meant are those of LaTeX, of folders, and of what is no escape at all.
+    """
+    if "\\" in text:
+        text = _FOLDERS.sub(lambda match: match[0].replace("\\", "\\\\"), text)
+        text = _ESCAPE.sub(lambda match: match[0] if _is_escape(match) else "\\" + match[0], text)
+    if re.search("[：，｛｝［］“”]", text):
+        strings = [*_STRING.finditer(text), None]
+        parts, at = list[str](), 0
+        for string in strings:
+            parts.append(text[at : string.start() if string else len(text)].translate(_WIDE))
+            if string:
+                parts.append(string[0])
+                at = string.end()
+        text = "".join(parts)
+    return text
+
+
+def _is_escape(match: re.Match[str]) -> bool:
+    if word := match[2] or "":
+        is_braced = len(word) > 1 and match.string[match.end() : match.end() + 1] == "{"
+        return word[0] in "nrt" and not (_COMMAND.fullmatch(word) or is_braced)
+    return bool(match[1])
 
 
 def json_value(text: str) -> Any:
@@ -236,7 +316,8 @@ def python_literal(text: str) -> Any:
 
 def literal_value(text: str) -> Any:
     """Return the value of a text that is JSON or a Python literal as a whole, else None."""
-    value = json_value(text.strip())
+    text = as_json(text.strip())
+    value = json_value(text)
     return python_literal(text) if value is None else value
 
 

@@ -153,7 +153,8 @@ class Prompter:
                 break
             except MalformedError as error:
                 outcome.failure, attempt.problem = "parse_failure", str(error) or "malformed"
-                reason = CUT_OFF if is_cut else error.reason if reply.text.strip() else EMPTY
+                is_blank = not reply.text.strip() and error.reason != FILTERED
+                reason = CUT_OFF if is_cut else EMPTY if is_blank else error.reason
                 attempt.flags = ("parse_failure", reason)
                 if error.reason == FILTERED:
                     break

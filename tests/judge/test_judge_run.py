@@ -11,9 +11,8 @@ import pytest
 from gnnrag.cli.evaluate import judge_remarks as remarks
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.io import read_journal
-from gnnrag.judge import judge
-from gnnrag.judge.tasks import CRITERIA
-from gnnrag.llm.base import Request
+from gnnrag.judge import CRITERIA, judge
+from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Request
 from gnnrag.metrics.statistics import bootstrap_interval
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
 
@@ -74,12 +73,25 @@ def test_what_the_judge_is_shown(tmp_path: Path, data: Path) -> None:
     assert not any("secret" in m.content for r in requests for m in r.messages)
 
 
+@pytest.mark.parametrize("error", [RejectedError("no"), ContentFilterError("filtered"), ContextLengthError("too long")])
+def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path, error: Exception) -> None:
+    """One answer that the judge's provider refuses: its values are missing and named, all others are read."""
+    path = run(tmp_path, data, "a")
+    report, _ = score(path, lambda r: error if question_of(r) == 3 else "6")
+    assert (
+        report["criteria"]["correctness"]["rejected"] == 1 and report["criteria"]["correctness"]["counted"] == SIZE - 1
+    )
+    assert any("q3" in line and str(error) in line for line in remarks(report))
+    _, again = score(path, "6")
+    assert not again, "it is not asked again"
+
+
 def test_malformed_replies_are_counted_and_not_guessed(tmp_path: Path, data: Path) -> None:
     """Correctness never parses; nor do the two retries."""
     report, requests = score(run(tmp_path, data, "a"), lambda r: "about 7" if criterion(r) == "correctness" else "6")
     assert report["criteria"]["correctness"] == {
         "mean": None, "interval": None, "counted": 0,
-        "unanswered": 0, "no_reference": 0, "malformed": 10, "llm_error": 0,
+        "unanswered": 0, "no_reference": 0, "malformed": 10, "rejected": 0, "llm_error": 0,
     }  # fmt: skip
     assert report["spent"]["malformed"] == 30 and len(requests) == 30 + 50
     assert report["judge/a_score"] is None and report["judge/a_score_counted"] == 0, "no mean of two criteria"

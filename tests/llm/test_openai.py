@@ -96,6 +96,17 @@ def test_missing_usage_is_estimated_and_says_so(usage) -> None:
         (ok(None, refusal="I cannot"), "I cannot", "content_filter"),
         (ok("x", finish=None), "x", "unknown"),
         (ok(PARTS), "ab", "stop"),
+        (ok([{"type": "output_text", "text": "a"}, "b", {"text": {"value": "c"}}]), "abc", "stop"),
+        (ok([{"type": "reasoning", "text": "no"}, {"type": "text", "text": "yes"}]), "yes", "stop"),
+        (ok({"type": "text", "text": "alone"}), "alone", "stop"),
+        (ok([{"type": "refusal", "refusal": "I cannot help"}]), "I cannot help", "stop"),
+        (ok([]), "", "stop"),
+        (ok("a", finish="eos"), "a", "stop"),
+        (ok("a", finish="end_turn"), "a", "stop"),
+        (ok("a", finish="MAX_TOKENS"), "a", "length"),
+        (ok("a", finish="model_length"), "a", "length"),
+        (ok("", finish="SAFETY"), "", "content_filter"),
+        (ok("", finish="sensitive"), "", "content_filter"),
         (ok("half \ud83d"), "half ?", "stop"),
     ],
 )
@@ -127,6 +138,13 @@ def test_passing_failures_are_retried(failure) -> None:
         (status(403), {}, LLMError, "403", 1),
         (status(404, "no such model"), {}, LLMError, "404", 1),
         (status(400, "API key not valid"), {}, LLMError, "400", 1),
+        (status(400, "Your credit balance is too low to access the API"), {}, LLMError, "credit", 1),
+        (status(400, "Access denied, make sure your account is in good standing", "Arrearage"), {}, LLMError, "400", 1),
+        (status(400, "User location is not supported for the API use."), {}, LLMError, "location", 1),
+        (status(400, "This organization has been disabled."), {}, LLMError, "disabled", 1),
+        (status(400, "The model `m` has been decommissioned", "model_decommissioned"), {}, LLMError, "llm.model", 1),
+        (status(429, "You exceeded your quota", "insufficient_quota"), {}, LLMError, "llm.concurrency", 1),
+        (status(501, "not implemented"), {}, LLMError, "501", 1),
     ],
 )
 def test_failures_of_the_server_are_everybodys(behaviour, settings, kind, message: str, tries: int) -> None:
@@ -166,8 +184,22 @@ def test_a_redirect_is_not_followed(code: int, monkeypatch: pytest.MonkeyPatch) 
         (status(422, "the request exceeds the available context size"), ContextLengthError),
         (status(400, "The prompt was filtered", "content_filter"), ContentFilterError),
         (status(403, "Your input was flagged by moderation"), ContentFilterError),
+        (status(400, "The input token count (9) exceeds the maximum number of tokens allowed (8)"), ContextLengthError),
+        (status(400, "Range of input length should be [1, 30720]"), ContextLengthError),
+        (status(422, "`inputs` tokens + `max_new_tokens` must be <= 4097"), ContextLengthError),
+        (
+            status(413, "Request body too large for m. Max size: 8000 tokens", "tokens_limit_reached"),
+            ContextLengthError,
+        ),
+        (status(500, "the request exceeds the available context size, try increasing it"), ContextLengthError),
+        (status(400, "Input data may contain inappropriate content.", "data_inspection_failed"), ContentFilterError),
+        (status(400, "Content Exists Risk"), ContentFilterError),
+        (status(403, "Content violates usage guidelines. Failed check: SAFETY_CHECK"), ContentFilterError),
+        (status(400, "系统检测到输入内容可能包含不安全或敏感内容", "1301"), ContentFilterError),
+        (status(500, "Output blocked by content filtering policy"), ContentFilterError),
+        (status(422, "Input should be shorter: 'the quarterly " + "x" * 300 + " balance of credit'"), RejectedError),
         (status(400, "no"), RejectedError),
-        (status(413, "too large"), RejectedError),
+        (status(413, "too large"), ContextLengthError),
         (status(422, "no"), RejectedError),
     ],
 )
@@ -235,6 +267,17 @@ def newer_model(handler: Handler, body: dict) -> None:
         ok("fine")(handler, body)
 
 
+def without_system(handler: Handler, body: dict) -> None:
+    """Answer as a server of Gemma does, and refuse stop strings as grok-4 does."""
+    if any(message["role"] == "system" for message in body["messages"]):
+        status(400, "System role not supported")(handler, body)
+    elif "stop" in body:
+        status(400, "Argument not supported on this model: stop")(handler, body)
+    else:
+        assert body["messages"] == [{"role": "user", "content": "be brief\n\nhello"}]
+        ok("fine")(handler, body)
+
+
 def older_server(handler: Handler, body: dict) -> None:
     refused = next((name for name in ("max_completion_tokens", "seed") if name in body), None)
     (status(422, f"Extra inputs are not permitted: {refused}") if refused else ok("fine"))(handler, body)
@@ -244,6 +287,7 @@ def older_server(handler: Handler, body: dict) -> None:
     "behaviour, settings, sent, left_out",
     [
         (newer_model, {}, {"max_completion_tokens"}, {"max_tokens", "temperature"}),
+        (without_system, {}, {"messages"}, {"stop"}),
         (older_server, {"token_limit": "max_completion_tokens"}, {"max_tokens"}, {"max_completion_tokens", "seed"}),
     ],
 )

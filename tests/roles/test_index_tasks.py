@@ -10,9 +10,9 @@ import pytest
 from gnnrag.config import RoleConfig
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.index.tables import ValueTable
-from gnnrag.llm.base import ContentFilterError
+from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Reply
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.writers.base import TriplesTask
+from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask
 from gnnrag.roles.writers.tasks import BATCH, IndexTasks
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, artefacts, build
@@ -57,6 +57,38 @@ def test_offline_writers_keep_their_batches():
     assert IndexTasks(HASH, list).batch("report", 256) == 256
     assert IndexTasks(settings("report"), list).batch("report", 256) == BATCH
     assert IndexTasks(settings("report"), list).batch("report", 4) == 4
+
+
+REFUSALS = [
+    RejectedError("status 400: no"),
+    ContentFilterError("status 403: flagged"),
+    ContextLengthError("status 413: too long"),
+    RejectedError("status 422: not understood"),
+    Reply("", "content_filter"),
+]
+ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a town"))
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize(
+    "writer, tasks, name",
+    [
+        ("triples", [TriplesTask(Passage("p7", "Tarn", "Tarn lies near Quill."))], "'p7' (Tarn)"),
+        ("summary", [SummaryTask(("Tarn lies near Quill.", "Quill is a river."))], "Tarn lies near Quill."),
+        ("summary", [SummaryTask(("Tarn lies near Quill.",), subject="Quill")], "'Quill'"),
+        ("report", [ReportTask(ENTITIES)], "Tarn, Tarn (Town)"),
+        ("curator", [CurateTask(ENTITIES)], "Tarn, Tarn (Town)"),
+    ],
+)
+def test_what_a_model_refuses_is_named_and_ends_nothing(writer, tasks, name, refusal, caplog):
+    config = settings(writer, extract=replace(HASH.extract, method="prompted", format="openie"))
+    answer = refusal if isinstance(refusal, Exception) else lambda request: refusal
+    runner = IndexTasks(replace(config, llm={"name": "scripted", "rules": [(".", answer)]}), lambda: None)
+    (result,) = runner.run(writer, tasks)
+    assert name in caplog.text and f"{writer} refused" in caplog.text
+    assert result.flags or result.extraction is None
+    kind = "rejected" if isinstance(refusal, Exception) else "filtered"
+    assert runner.usage[writer][kind]
 
 
 def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_the_build(caplog):

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnrag.prompts.untrusted import escaped
 from gnnrag.roles.chain import parse_chain
-from gnnrag.roles.parsing import clean_line, json_objects, python_literal, strip_markup, strip_thinking
+from gnnrag.roles.parsing import clean_line, json_objects, literal_value, python_literal, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.thoughts import parse_thoughts
@@ -30,6 +31,106 @@ from gnnrag.roles.verifier import parse_selection
 )
 def test_strip_thinking(text: str, expected: str) -> None:
     assert strip_thinking(text) == expected
+
+
+# A family's marks around a draft, and what it puts around the reply after it.
+FAMILIES = {
+    "Qwen": ("<think>", "</think>\n\n", ""),
+    "started by the template": ("", "</think>", ""),
+    "Magistral": ("[THINK]", "[/THINK]", ""),
+    "gpt-oss": (
+        "<|start|>assistant<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+        "<|return|>",
+    ),
+    "gpt-oss with a format": ("<|channel|>analysis<|message|>", "<|channel|>final <|constrain|>json<|message|>", ""),
+    "gpt-oss without marks": ("analysis", "assistantfinal", ""),
+    "Gemma": ("<|channel>thought\n", "<channel|>", ""),
+    "Seed-OSS": ("<seed:think>", "</seed:think>", ""),
+    "Kimi": ("◁think▷", "◁/think▷", ""),
+    "Command A": ("<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "OpenThinker": ("<|begin_of_thought|>", "<|end_of_thought|>\n<|begin_of_solution|>", "<|end_of_solution|>"),
+    "LongCat": ("<longcat_think>", "</longcat_think>", ""),
+    "Apertus": ("<|inner_prefix|>", "<|inner_suffix|>", ""),
+    "Solar": ("<|think|>", "<|content|>", "<|im_end|>"),
+    "Granite 3.2": ("Here is my thought process:\n", "\nHere is my response:\n", ""),
+    "Granite 3.3": ("<think>", "</think><response>", "</response>"),
+    "Claude": ("<antThinking>", "</antThinking>", ""),
+    "Marco-o1": ("<Thought>", "</Thought>\n<Output>", "</Output>"),
+    "Hermes": ("<SCRATCHPAD>", "</SCRATCHPAD>", ""),
+    "a tag with attributes": ('<reasoning effort="high">', "</reasoning>", "</s>"),
+}
+
+
+@pytest.mark.parametrize("start, end, last", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize(
+    "reply", ["Thought: see [1].\nAnswer: Oslo", '{"selected": [3]}', "(a\nb)", "7", "Oslo <5 km>"]
+)
+def test_every_familys_draft_is_dropped(start: str, end: str, last: str, reply: str) -> None:
+    draft = 'Perhaps Answer: Rome? {"selected": [9]}\n'
+    assert strip_thinking(f"{start}{draft}{end}{reply}{last}") == reply
+    if start.strip()[:1] in ("<", "[", "◁"):  # the other direction: in a passage none of these marks is one
+        assert strip_thinking(f"{start}{draft}") == ""
+        assert "Rome" in strip_thinking(escaped(start + draft + end) + reply)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    {
+        "Thought：see\nAnswer：Oslo": "Thought:see\nAnswer:Oslo",
+        "**Answer**：Oslo": "**Answer**:Oslo",
+        "- Sub question 1：where?": "- Sub question 1:where?",
+        "Final Answer ：奥斯陆：首都": "Final Answer:奥斯陆：首都",
+        "Score﹕8": "Score:8",
+        "奥斯陆：首都": "奥斯陆：首都",
+    }.items(),
+)
+def test_a_full_width_colon_after_a_label_is_a_colon(text: str, expected: str) -> None:
+    assert strip_thinking(text) == expected
+
+
+@pytest.mark.parametrize(
+    "reply, name",
+    [
+        (r"\gamma", r"\gamma"),
+        (r"\nabla f", r"\nabla f"),
+        (r"\rightarrow", r"\rightarrow"),
+        (r"\times 2", r"\times 2"),
+        (r"\bar{x}", r"\bar{x}"),
+        (r"\forall y", r"\forall y"),
+        (r"\underline{z}", r"\underline{z}"),
+        (r"\upper", r"\upper"),
+        (r"\text{km}", r"\text{km}"),
+        (r"\mathbb{R}^n", r"\mathbb{R}^n"),
+        (r"\notin A", r"\notin A"),
+        (r"D:\reports\new\budget.txt", r"D:\reports\new\budget.txt"),
+        (r"50\% of \$9", r"50\% of \$9"),
+        (r"\\sqrt{2}", r"\sqrt{2}"),
+        (r"a\nThe b", "a\nThe b"),
+        (r"Q:\nWho?\nA:\nHe", "Q:\nWho?\nA:\nHe"),
+        (r"a\tb", "a\tb"),
+        (r"Caf\u00e9", "Café"),
+        (r"say \"no\"", 'say "no"'),
+    ],
+)
+def test_a_backslash_that_was_meant_stays_one(reply: str, name: str) -> None:
+    assert list(json_objects(f'{{"a": "{reply}", "b": 1}}')) == [{"a": name, "b": 1}]
+    assert literal_value(f'["{reply}"]') == [name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a"：1，"b"：[2，3]}',
+        "｛“a”：1，“b”：［2，3］｝",
+        '好：{"a"： 1, "b"：[2, 3]}',
+        '{"a"：1,"b": [2，3]}。',
+        '“{"a": 1，"b"：[2,3]}”',
+    ],
+)
+def test_full_width_marks_of_an_object_are_plain(text: str) -> None:
+    assert list(json_objects(text)) == [{"a": 1, "b": [2, 3]}]
+    assert list(json_objects('{"a": "一：二，三"}')) == [{"a": "一：二，三"}], "those of a text stay"
 
 
 @pytest.mark.parametrize(

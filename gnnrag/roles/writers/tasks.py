@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from textwrap import shorten
 from typing import Any
 
 from gnnrag.errors import BudgetError, LLMError, NotGivenError
@@ -16,6 +17,7 @@ from gnnrag.session import Session
 
 logger = logging.getLogger(__name__)
 BATCH = 16  # tasks of a model between two writes of a stage's journal
+SHOWN = 20  # tasks that a model refused, of each writer, that the log names
 
 
 def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
@@ -41,6 +43,7 @@ class IndexTasks:
         self.usage: dict[str, Counter[str]] = {}
         self._built: dict[str, Any] = {}
         self._spent: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
 
     def identity(self, name: str) -> Any:
         """Return JSON data that changes whenever a writer's results would."""
@@ -93,12 +96,18 @@ class IndexTasks:
         for task, session in zip(tasks, sessions, strict=True):
             if problem := session.failed_calls():
                 raise LLMError(f"index: {problem}")
-            if session.by_role[name]["rejected"]:
-                passage = getattr(task, "passage", None)
-                where = f"passage {passage.title or passage.id!r}: " if passage else ""
-                problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["reply"] is None), "")
-                logger.warning("index: %s failed for %s%s", name, where, problem)
+            if session.by_role[name]["rejected"] or session.by_role[name]["filtered"]:
+                problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["problem"]), "")
+                self._name_refused(name, task, problem)
         return results
+
+    def _name_refused(self, name: str, task: Any, problem: str) -> None:
+        """Log which task a model refused, and why; of many the first."""
+        self._refused[name] += 1
+        if self._refused[name] <= SHOWN:
+            logger.warning("index: %s refused for %s: %s", name, _named(task), problem)
+        if self._refused[name] == SHOWN:
+            logger.warning("index: what else is refused of %s is counted in the record of its stage", name)
 
     def count(self, name: str, usage: Counter[str]) -> None:
         """Count what a worker elsewhere has spent. Raises BudgetError where that has used up a limit."""
@@ -136,3 +145,13 @@ class IndexTasks:
                 given = {"backend": open_backend("index.llm", backend, llm, self.config.llm_cache)}
             self._built[name] = build("writer", settings, **given)
         return self._built[name]
+
+
+def _named(task: Any) -> str:
+    """Return what a task is about, as people know it: its passage, subject, entities, or first text."""
+    if passage := getattr(task, "passage", None):
+        return f"passage {passage.id!r}" + (f" ({passage.title})" if passage.title else "")
+    entities = getattr(task, "entities", ()) or getattr(task, "members", ())
+    if subject := getattr(task, "subject", "") or ", ".join(entity[1] for entity in entities[:3]):
+        return repr(subject)
+    return repr(shorten(next(iter(getattr(task, "texts", ())), type(task).__name__), 80, placeholder=" ..."))
