@@ -41,7 +41,7 @@ app = typer.Typer(
 app.add_typer(index.app, name="index")
 app.add_typer(llm.app, name="llm")
 for command in (
-    *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.audit, evaluate.judge),
+    *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.judge),
     *(reports.compare, reports.table, reports.reproduce, training.train, training.collect_traces),
     data.exchange,
 ):
