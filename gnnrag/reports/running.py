@@ -136,7 +136,12 @@ def index_figures(config: EvaluateConfig) -> dict[str, float]:
 
 
 def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each row without running it: parts, data, its own settings. Raises ConfigError on wrong ones."""
+    """Yield a line of what all rows set, then one for each row, which is not run: what it follows, parts, its settings.
+
+    Raises ConfigError on wrong settings.
+    """
+    if isinstance(table.base, Mapping):
+        yield f"all rows: {', '.join(_flat(table.base))}"
     label_says = {"method", "retriever", "roles", "data.path", "index.root"}
     hidden = {*label_says, *(override.partition("=")[0] for override in overrides)}
     for row in rows:
@@ -145,4 +150,14 @@ def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) ->
             continue
         config = resolved(table, row, overrides)
         settings = [item.replace('"', "") for item in row.settings if item.partition("=")[0] not in hidden]
-        yield f"{row.name}: {', '.join([_label(config), *settings])}"
+        follows = f" ({row.follows})" if row.follows else ""
+        yield f"{row.name}{follows}: {', '.join([_label(config), *settings])}"
+
+
+def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the settings of nested sections as `a.b=c`."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}={value}"

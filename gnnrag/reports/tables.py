@@ -8,10 +8,11 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
           {k: [10, 20]}                                       # or of what "{k}" stands for in the rows
           {retriever: {BM25: {retriever: bm25}, ...}}         # or named settings, as in `rows`
 
-Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks a
-row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `used` names the paper's
-models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over that axis.
-`by: type` or `by: hops` splits each row.
+Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks
+a row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `follows: WHAT` names the
+release or the equations that a row follows; that of the table, those of its axes and its own are joined. `used` names
+the paper's models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over
+that axis. `by: type` or `by: hops` splits each row.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
 
 KEYS = (
-    "title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "average", "note",
+    "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published", "average",
+    "note",
 )  # fmt: skip
 REQUIRED = ("title", "base", "columns")
 SEPARATOR = " / "
@@ -63,12 +65,12 @@ COLUMNS = {
         Column("f1", "F1", "answer/f1"),
         Column("sub_em", "SubEM", "answer/sub_em"),
         Column("sub_em_tok", "SubEM, whole words", "answer/sub_em_tok"),
-        Column("node_recall", "node recall", "retrieval/node_recall"),
-        Column("node_precision", "node precision", "retrieval/node_precision"),
-        Column("node_f1", "node F1", "retrieval/node_f1"),
-        Column("resolved_recall", "node recall, passages resolved", "retrieval/resolved_recall"),
-        Column("resolved_precision", "node precision, passages resolved", "retrieval/resolved_precision"),
-        Column("resolved_f1", "node F1, passages resolved", "retrieval/resolved_f1"),
+        *(
+            Column(f"{kind}_{name}{ending}", f"node {word}{passages}{says}", f"retrieval/{kind}_{name}{ending}")
+            for ending, says in (("", ""), ("_with_anchor", ", the start in the gold"))
+            for kind, passages in (("node", ""), ("resolved", ", passages resolved"))
+            for name, word in (("recall", "recall"), ("precision", "precision"), ("f1", "F1"))
+        ),
         Column("resolved_nodes", "nodes, passages resolved", "context/nodes", 1),
         Column("coverage", "coverage", "text/context_coverage_lexical"),  # of the references, where there is no gold
         Column("context_size", "passages read", "context/size", 1),
@@ -112,6 +114,7 @@ class Row:
     labels: tuple[str, ...]  # one for each axis, then that of `rows`
     settings: tuple[str, ...]  # dotted, in order
     missing: str = ""  # why it cannot be run
+    follows: str = ""  # the release or the equations that its settings follow
     published: Mapping[str, Any] = field(default_factory=dict)  # the paper's figures by column, shares of one
 
 
@@ -157,7 +160,10 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     if not axes:
         raise ConfigError("there are no rows; give rows, grid or both")
     published = _published(raw.get("published") or {})
-    rows = tuple(_row(choice, published, given) for choice in product(*(axis.items() for axis in axes.values())))
+    follows = str(raw.get("follows") or "")
+    rows = tuple(
+        _row(choice, published, given, follows) for choice in product(*(axis.items() for axis in axes.values()))
+    )
     averages: tuple[Row, ...] = ()
     if over := raw.get("average"):
         _check("average", [over], axes)
@@ -190,23 +196,26 @@ def _axis(name: str, values: Any) -> dict[str, Mapping[str, Any]]:
     return {str(label): settings for label, settings in values.items()}
 
 
-def _row(choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str]) -> Row:
-    labels, missing = [], []
+def _row(
+    choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str], all_follow: str
+) -> Row:
+    labels, missing, follows = [], [], [all_follow] if all_follow else []
     settings: dict[str, Any] = {}
     for label, section in choice:
         labels.append(label)
         part = section.get("unless")
         if "missing" in section and not any(item.startswith((f"{part}.", f"{part}=")) for item in given):
             missing.append(str(section["missing"]))
+        follows += [section["follows"]] if "follows" in section else []
         for key, value in section.items():
             settings.pop(key, None)  # what is set again moves to the end: a part's own settings come after its name
-            if key not in ("missing", "unless"):
+            if key not in ("missing", "unless", "follows"):
                 settings[key] = value
     sections = {f.name for f in fields(EvaluateConfig)}
     variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in sections}
     settings = {k: variables.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
     name = SEPARATOR.join(labels)
-    return Row(name, tuple(labels), dots(settings), "; ".join(missing), published.get(name, {}))
+    return Row(name, tuple(labels), dots(settings), "; ".join(missing), "; ".join(follows), published.get(name, {}))
 
 
 def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
