@@ -32,7 +32,7 @@ def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
 
 def _text_settings(index: Any) -> list[Any]:
     text = index.config.text
-    return [resolve_language(text.language), text.phrase_rules, text.title_mode]
+    return [resolve_language(text.language), text.phrase_rules, text.title_mode, text.splitter]
 
 
 @artefact(("passages",), uses=("text",), version=7, settings=_text_settings, load=_load_text)

@@ -71,7 +71,8 @@ class Analyse:
 
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
         language = resolve_language(self.config.language)
-        rows = analyse(passages, language, self.config.title_mode, self.config.phrase_rules)
+        text = self.config
+        rows = analyse(passages, language, text.title_mode, text.phrase_rules, text.splitter)
         return [{"sentences": row.sentences, "phrases": row.phrases} for row in rows]
 
 

@@ -18,8 +18,8 @@ from gnnrag.graphs.rendering import (
     round_robin,
 )
 from gnnrag.retrievers.lightrag import (
+    current_passages,
     own_passages,
-    passages_of,
     pick,
     pick_by_vector,
     pick_by_weight,
@@ -153,8 +153,8 @@ def test_hits_and_paths() -> None:
 
 
 def test_passages_of_hits() -> None:
-    local, edges = GraphHits([0, 1], [0]), Edges(GRAPH)
+    local = GraphHits([0, 1], [0])
     # A cites all three passages, B the first two: floor(5 * 2 / 2) of them by cosine. The edge's are among them.
-    assert passages_of(edges, local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
-    assert passages_of(edges, GraphHits([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
-    assert passages_of(edges, GraphHits([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"
+    assert current_passages(shown(), local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
+    assert current_passages(shown(), GraphHits([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
+    assert current_passages(shown(), GraphHits([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"
