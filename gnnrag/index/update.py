@@ -180,7 +180,7 @@ def _named(index: Index, names: Sequence[str]) -> set[str]:
     ids = {name for name in names if name in index.position}
     documents = dict.fromkeys((name for name in names if name not in ids), 0)
     for id_ in index.ids if documents else ():
-        if (document := _cut_from(id_, documents)) is not None:
+        if (document := cut_from(id_, documents)) is not None:
             documents[document] += 1
             ids.add(id_)
     for name in (name for name, count in documents.items() if not count):
@@ -193,10 +193,11 @@ def _named(index: Index, names: Sequence[str]) -> set[str]:
 
 def is_cut_from(id_: str, documents: Collection[str]) -> bool:
     """Tell whether an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from one of these documents or records."""
-    return _cut_from(id_, documents) is not None
+    return cut_from(id_, documents) is not None
 
 
-def _cut_from(id_: str, documents: Collection[str]) -> str | None:
+def cut_from(id_: str, documents: Collection[str]) -> str | None:
+    """Return which of these documents or records it was cut from."""
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
         return None
