@@ -10,7 +10,6 @@ The last one names no gold passages.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -26,6 +25,7 @@ from gnnrag.datasets.chunk import Chunking, cut, document_of
 from gnnrag.datasets.hipporag import MissingGold
 from gnnrag.datasets.jsonl import Filled, Id, Skips, new_id, parse_row, read_json, read_jsonl, read_objects
 from gnnrag.errors import DataError
+from gnnrag.text.normalise import find_words
 from gnnrag.types import Passage, Question
 
 
@@ -256,7 +256,6 @@ def _add_document(passages: list[Passage], name: str, title: str, text: str, chu
 # A statement about a text rarely repeats it. One that shares 85% of its words with a passage of its own document was
 # taken from there; below that, statements about a novel start to match passages that merely name the same people.
 SHARED_WORDS = 0.85
-_WORD = re.compile(r"\w+")
 
 
 @dataclass
@@ -353,4 +352,4 @@ class GoldPlacer:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return find_words(unicodedata.normalize("NFKC", text).casefold())

@@ -24,6 +24,7 @@ from gnnrag.config import EmbedderConfig
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.io import cache_folder, digest, file_digest
+from gnnrag.text.normalise import find_words
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -69,7 +70,7 @@ class HashEmbedder(Embedder):
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(out, texts, strict=True):
-            for word in "".join(c if c.isalnum() else " " for c in text.casefold()).split():
+            for word in find_words(text.casefold()):
                 row[int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little") % self.dim] += 1.0
             norm = float(np.linalg.norm(row))
             row[:] = row / norm if norm else 1.0 / np.sqrt(self.dim)

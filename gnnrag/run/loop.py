@@ -151,7 +151,7 @@ class Loop:
                 session.record("retriever_failed", query=query.text, message=str(result))
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.
-            if result.branch.endswith("_fallback"):
+            if result.branch.endswith(("_fallback", "unknown_terms")):
                 session.counts[result.branch] += 1
             event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
             session.record("query", round=round_, **event)
