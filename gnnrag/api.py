@@ -14,12 +14,12 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, chunking, load_passages, load_questions
-from gnnrag.datasets.folder import load_documents, write_report
-from gnnrag.datasets.jsonl import Skips, read_question
+from gnnrag.datasets.folder import write_report
+from gnnrag.datasets.jsonl import read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
-from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
+from gnnrag.index.documents import change_documents, cut_as, has_titles
 from gnnrag.index.index import build_index, data_source, index_path
 from gnnrag.index.tables import PASSAGES, latest_version, local_folder, place_of
 from gnnrag.index.update import is_empty
@@ -164,12 +164,21 @@ class Index:
             fresh.folder(name)
         self.refresh()
 
-    def add(self, documents: str | Path | Dataset, *, on_progress: OnProgress = no_progress) -> None:
-        """Add documents; one with a known name replaces the old one. Arguments and errors as of `build`."""
+    def add(
+        self,
+        documents: str | Path | Dataset,
+        *,
+        remove: Sequence[str] = (),
+        may_empty: bool = False,
+        on_progress: OnProgress = no_progress,
+    ) -> None:
+        """Add documents; one with a known name replaces the old one. Arguments and errors: `build`, `remove`."""
         if not isinstance(documents, Dataset):
-            documents = load_passages(documents, cut_as(self.path), on_progress)
-        add_documents(self.path, documents, on_progress, index_settings(self._config(())))
-        self.refresh()
+            documents = load_passages(documents, cut_as(self.path), on_progress, has_titles(self.path))
+        caller = index_settings(self._config(()))
+        change_documents(self.path, documents, remove, on_progress, caller, may_empty)
+        if not is_empty(self.path):
+            self.refresh()
 
     def remove(self, *names: str, may_empty: bool = False, on_progress: OnProgress = no_progress) -> None:
         """Remove documents by name or path, or passages by id; nothing of them stays.
@@ -177,9 +186,7 @@ class Index:
         Raises DataError where there is none of them, or where none would be left and the index may not be emptied. An
         emptied index is as one that was never built: it cannot be asked.
         """
-        remove_documents(self.path, names, on_progress, index_settings(self._config(())), may_empty)
-        if not is_empty(self.path):
-            self.refresh()
+        self.add(Dataset("", ()), remove=names, may_empty=may_empty, on_progress=on_progress)
 
     def refresh(self) -> None:
         """Reopen the folder as it is now. Questions in progress finish on the state that they began with."""
@@ -331,26 +338,6 @@ class Index:
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
             return [SearchHit(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
-
-
-def read_documents(
-    path: str | Path,
-    *,
-    index: Index | None = None,
-    config: str | Path | Settings | None = None,
-    settings: Settings | None = None,
-    on_progress: OnProgress = no_progress,
-) -> Dataset:
-    """Read a folder or file as own documents, whatever it is called, for `Index.add` or `Index.build`.
-
-    They are cut as those of `index` were, and have titles if those have; where there is none yet, as the settings say.
-    DataError: none can be read.
-    """
-    own = load_config(EvaluateConfig, config, _dots(settings)).data
-    cut, titles = (cut_as(index.path), has_titles(index.path)) if index else (chunking(own), own.titles)
-    read = load_documents(Path(path), cut, Skips(), on_progress)
-    data = Dataset(Path(path).name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
-    return data if titles else data.without_titles()
 
 
 def evaluate(

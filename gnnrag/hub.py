@@ -10,7 +10,20 @@ from gnnrag.errors import ConfigError
 
 PREFIX = "hub:"  # how a setting begins that names what lies on a hub
 # What artefacts and checkpoints are made of: data, never code and never a pickle.
-SUFFIXES = (".json", ".jsonl", ".npy", ".npz", ".safetensors", ".md", ".txt", ".yaml", ".jinja", ".model", ".lance")
+SUFFIXES = [
+    ".json",
+    ".jsonl",
+    ".arrow",
+    ".npy",
+    ".npz",
+    ".safetensors",
+    ".md",
+    ".txt",
+    ".yaml",
+    ".jinja",
+    ".model",
+    ".lance",
+]
 PATTERNS = [f"*{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
 _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 

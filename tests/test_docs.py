@@ -30,7 +30,7 @@ BLOCK = re.compile(
     re.S | re.M,
 )
 SAYS = {  # what the blocks of a page print
-    "README.md": ("Answer: Zavrazhye", "Recall@5"),
+    "README.md": ("village of Zavrazhye", "Recall@5"),
     "docs/documents.md": ("Zavrazhye", "Where did Andrei Tarkovsky die? Paris", "bdtr 1.0 1.0"),
     "docs/contributing.md": ("mine:TitleMatch", "mine:TwoRounds", "asked"),
 }

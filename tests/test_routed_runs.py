@@ -28,7 +28,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("routed")
 
     def go(name: str, *overrides: str) -> Path:
-        config = load(f"index.root={root / 'i'}", f"run.root={root / 'r'}", f"run.name={name}", *overrides)
+        config = load(
+            f"index.root={root / 'i'}", f"run.root={root / 'r'}", f"run.name={name}", "roles.reader=oracle", *overrides
+        )
         return evaluate(config)[0]
 
     return go
@@ -52,7 +54,7 @@ def test_a_run_routes_and_escalates(run: Any) -> None:
 
 
 def test_every_query_goes_to_the_retriever_of_its_route(run: Any) -> None:
-    path = run("oracle", "retriever=dense", "roles.router=oracle", "method.escalate=false")
+    path = run("oracle", "retriever=dense", "roles=oracle", "method.escalate=false")
     seen = set()
     for trace in rows(path, "traces.jsonl"):
         (route,) = [e["route"] for e in trace["events"] if e["event"] == "route"]

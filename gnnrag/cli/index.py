@@ -22,9 +22,9 @@ from gnnrag.cli.console import (
     split,
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
-from gnnrag.datasets.base import chunking
+from gnnrag.datasets.base import Dataset, chunking
 from gnnrag.datasets.folder import summary, write_report
-from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
+from gnnrag.index.documents import change_documents, cut_as, has_titles
 from gnnrag.index.index import Index, build_index, data_source, index_path
 from gnnrag.index.tables import local_folder
 from gnnrag.index.update import collect_garbage, collect_tables
@@ -71,7 +71,7 @@ def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noq
     What a language model had part in is added with the config that the index was built with.
     """
     data = load_corpus(path, cut_as(index), has_titles(index))
-    _change(index, lambda advance: add_documents(index, data, advance, _caller(settings)))
+    _change(index, lambda advance: change_documents(index, data, (), advance, _caller(settings)))
     if data.report:
         note("\n".join(summary(data.report)))
 
@@ -84,7 +84,7 @@ def remove(index: IndexFolder, names: Named) -> None:
         n for n in names if n.endswith(".yaml") or (n.partition("=")[0].partition(".")[0] in known and "=" in n)
     ]
     rest = [name for name in names if name not in settings]
-    _change(index, lambda advance: remove_documents(index, rest, advance, _caller(settings)))
+    _change(index, lambda advance: change_documents(index, Dataset("", ()), rest, advance, _caller(settings)))
 
 
 def _caller(settings: Sequence[str]) -> IndexConfig | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,8 +86,14 @@ class Folder:
         return with_one_type(passage for passages in self.documents.values() for passage in passages)
 
 
-def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnProgress = no_progress) -> Folder:
-    """Return the passages of all documents below `path`, or of the one file `path`.
+def load_documents(
+    path: Path,
+    chunking: Chunking,
+    skips: Skips,
+    progress: OnProgress = no_progress,
+    reader: DocumentReader | None = None,
+) -> Folder:
+    """Return the passages of all documents below `path`, or of the one file `path`; `reader` is one to use again.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl`, at any depth, are not documents. Left out and
     recorded in `skips`: files that cannot be read within the limits of `child.DocumentReader`, other types, links that
@@ -102,7 +109,7 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnPro
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
     reports: list[FileReport] = []
     documents: dict[str, list[Passage]] = {}
-    with DocumentReader(chunking) as reader:
+    with nullcontext(reader) if reader else DocumentReader(chunking) as reader:
         for relative in files:
             # A Mac writes e and an accent where others write é: names are compared in one form.
             name = normalize("NFC", os.fsencode(relative).decode("utf-8", "backslashreplace"))

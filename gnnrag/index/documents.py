@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 from gnnrag.config import IndexConfig
@@ -27,40 +28,29 @@ def has_titles(root: Path | str) -> bool:
     return Index(root).source.get("titles", True) is not False
 
 
-def add_documents(
-    root: Path | str, data: Dataset, progress: OnProgress = no_progress, caller: IndexConfig | None = None
-) -> list[str]:
-    """Add what was loaded, or replace what has its names; returns the stages that were built, errors: `update_index`.
-
-    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`).
-    """
-    built = update_index(root, data.passages, (), progress, data.documents, caller)
-    write_report(local_folder(root), data.report, ())
-    return built
-
-
-def remove_documents(
+def change_documents(
     root: Path | str,
-    names: Sequence[str],
+    data: Dataset,
+    remove: Sequence[str] = (),
     progress: OnProgress = no_progress,
     caller: IndexConfig | None = None,
     may_empty: bool = False,
 ) -> list[str]:
-    """Remove passages by id, or all that were cut from a document, named as the index does or by its path.
+    """Add what was loaded, or replace what has its names, and remove; returns the stages made, errors: `update_index`.
 
-    `may_empty`: those that are left, too; see `update_index`.
+    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`). `remove` are ids of passages, or
+    documents, named as the index does or by their paths. `may_empty`: those that are left, too.
     """
-    ids = set(stored_ids(root))
-    gone = [_known_as(name, ids, root) for name in names]
-    built = update_index(root, (), gone, progress, (), caller, may_empty)
-    write_report(local_folder(root), (), set(gone))
+    ids, source = (set(stored_ids(root)), Index(root).source.get("path")) if remove else (set(), None)
+    gone = [_known_as(name, ids, source) for name in remove]
+    built = update_index(root, data.passages, gone, progress, data.documents, caller, may_empty)
+    write_report(local_folder(root), data.report, set(gone))
     return built
 
 
-def _known_as(name: str, ids: Collection[str], root: Path | str) -> str:
-    """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
+def _known_as(name: str, ids: Collection[str], folder: Any) -> str:
+    """Return the name that an index of `folder` has for a file: its path in there; else the name given."""
     name = name if name in ids else normalize("NFC", name)
-    folder = Index(root).source.get("path")
     if name in ids or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in ids):
         return name
     try:

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from gnnrag import __version__
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.serve import chat, rest
-from gnnrag.serve.guard import Guard, as_response, current_caller
+from gnnrag.serve.guard import Connection, Guard, as_response, current_caller
 from gnnrag.serve.indexes import Problem, Server, as_problem
 from gnnrag.serve.settings import Service
 from gnnrag.serve.tools import make_tools
@@ -71,11 +71,21 @@ async def _invalid(request: Request, error: RequestValidationError) -> JSONRespo
     if not is_json and [row["loc"] for row in error.errors()] == [("body",)]:
         rows = ["body: give JSON, with the header Content-Type: application/json"]
     is_broken = any(row["type"] == "json_invalid" for row in error.errors())
-    return as_response(Problem(400 if is_broken else 422, "; ".join(rows)))
+    is_chat = request.url.path.startswith("/v1/")  # 400 is what OpenAI answers
+    return as_response(Problem(400 if is_broken or is_chat else 422, "; ".join(rows)))
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     return as_response(as_problem(error, request.app.state.server.service))
+
+
+def make_server(service: Service) -> uvicorn.Server:
+    config = uvicorn.Config(
+        make_app(service), http=Connection, log_level="info" if service.limits.log else "warning", server_header=False,
+        timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",
+        backlog=512,
+    )  # fmt: skip
+    return uvicorn.Server(config)
 
 
 def run(service: Service, on_listening: Callable[[str], None] = lambda address: None) -> None:
@@ -90,11 +100,6 @@ def run(service: Service, on_listening: Callable[[str], None] = lambda address: 
     except OSError as error:
         raise ConfigError(f"serve.host={host} serve.port={port}: {error.strerror}; give others") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a kept connection takes 40 ms a request
-    config = uvicorn.Config(
-        make_app(service), log_level="info" if service.limits.log else "warning", server_header=False,
-        timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",
-        backlog=512, limit_concurrency=2048,
-    )  # fmt: skip
     with listening:
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
-        uvicorn.Server(config).run([listening])
+        make_server(service).run([listening])

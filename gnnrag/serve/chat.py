@@ -8,7 +8,9 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from itertools import zip_longest
+from textwrap import shorten
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -35,6 +37,9 @@ _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
 _NO_ANSWER = "The passages do not say."
 _PIECE = 40  # characters of one chunk
+_TOKEN = 4  # characters that count as a token: nothing here has a tokenizer
+_ASKED = re.compile(r"^USER: *(.+)", re.MULTILINE)  # in the history that a task quotes
+_KEY = re.compile(r'"(title|tags|follow_ups|queries|text|prompt)"\s*:')  # of the JSON that a task wants
 _MODEL = {"object": "model", "created": 0, "owned_by": "gnnrag"}
 
 
@@ -42,13 +47,17 @@ class Message(Body):
     """A message as clients send it: a text, or a list of parts, of which the texts are read."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] = ""
+    content: str | list[str | dict[str, Any]] = ""
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content.strip()
-        return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text").strip()
+        parts = [self.content] if isinstance(self.content, str) else self.content
+        texts = [part if isinstance(part, str) else part.get("text") for part in parts]
+        return "\n".join(text for text in texts if isinstance(text, str)).strip()
+
+
+class ResponseFormat(Body):
+    type: Literal["text", "json_object"] = "text"
 
 
 class ChatBody(Body):
@@ -58,9 +67,33 @@ class ChatBody(Body):
     messages: list[Message] = Field(min_length=1)
     stream: bool = False
     stream_options: dict[str, Any] = Field({})
-    n: Literal[1] = 1
+    n: int = Field(1, ge=1, le=128, description="so many choices, all the same")
+    max_completion_tokens: int | None = Field(None, ge=1, description=f"of {_TOKEN} characters each")
+    max_tokens: int | None = Field(None, ge=1, description="the older name of max_completion_tokens")
+    response_format: ResponseFormat = ResponseFormat()
     filter: Condition | None = None
     budget: Limits = Limits()
+
+
+@dataclass
+class Reply:
+    """What a client is told: a text, where in it which passage is named, and the tokens of language models."""
+
+    text: str
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    usage: Mapping[str, int] = field(default_factory=dict)
+    finish: Literal["stop", "length"] = "stop"
+
+    def cut_to(self, tokens: int | None) -> Reply:
+        size = (tokens or len(self.text)) * _TOKEN
+        if len(self.text) <= size:
+            return self
+        notes = [note for note in self.notes if note["url_citation"]["end_index"] <= size]
+        return Reply(self.text[:size], notes, self.usage, "length")
+
+    def counts(self) -> dict[str, int]:
+        read, written = self.usage.get("prompt_tokens", 0), self.usage.get("completion_tokens", 0)
+        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 @router.get("/models")
@@ -96,25 +129,47 @@ def _parts(request: Request, model: str) -> tuple[ServedIndex, str | None, str |
 async def completions(request: Request, body: ChatBody) -> dict[str, Any] | EventStream:
     """Answer the last message of the user; what was said before makes it a question of its own.
 
-    The text names its sources ([1], and a list); `annotations` say which passages they are.
+    The text names its sources ([1], and a list); `annotations` say which passages they are. With `response_format`
+    `json_object` the text is JSON: `answer` and `sources`.
     """
     messages = [(message.role, message.text) for message in body.messages if message.role in ("user", "assistant")]
-    questions = [place for place, (role, text) in enumerate(messages) if role == "user" and text]
-    if not questions:
-        raise Problem(400, "messages: there is none of the user with a text in it")
+    last = max((place for place, (role, _) in enumerate(messages) if role == "user"), default=None)
+    if last is None or not messages[last][1]:
+        raise Problem(400, "messages: the last one of the user has no text; only texts are read, no pictures or files")
     target, method, retriever = _parts(request, body.model)
-    question, history = messages[questions[-1]][1], _turns(messages[: questions[-1]])
+    question, history = messages[last][1], _turns(messages[:last])
     ask = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump(), body.filter)
+    reply = _task(question, target.name)
     if body.stream:
-        await target.check(ask)
-        return EventStream(_chunks(request, target, body, ask))
-    answer = await until_gone(request, server_of(request).answer(target, ask))
-    if problem := _failure(answer):
-        raise problem
-    text, notes = _rendered(request, target, answer)
-    message = {"role": "assistant", "content": text, "refusal": None, "annotations": notes}
-    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-    return {**_object(body.model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+        if reply is None:
+            await target.check(ask)
+        return EventStream(_chunks(request, target, body, ask, reply))
+    if reply is None:
+        answer = await until_gone(request, server_of(request).answer(target, ask))
+        if problem := _failure(answer):
+            raise problem
+        reply = _rendered(request, target, answer, body)
+    message = {"role": "assistant", "content": reply.text, "refusal": None, "annotations": reply.notes}
+    choice = {"message": message, "finish_reason": reply.finish, "logprobs": None}
+    choices = [{"index": i, **choice} for i in range(body.n)]
+    return {**_object(body.model, "chat.completion"), "choices": choices, "usage": reply.counts()}
+
+
+def _task(text: str, index: str) -> Reply | None:
+    """Return what Open WebUI is told when it wants a title, tags or the like for a chat, without a search.
+
+    Its templates begin with `### Task:`, show the JSON they want and quote the chat. None: it is a question.
+    """
+    task, mark, chat = text.partition("<chat_history>")
+    if not (mark and task.startswith("### Task:")):
+        return None
+    key = _KEY.search(task)
+    asked = _ASKED.search(chat)
+    title = shorten(asked[1], 50, placeholder=" …") if asked else index
+    if key is None:
+        return Reply(title)
+    value = {"title": title, "tags": [index], "text": "", "prompt": title}.get(key[1], [])
+    return Reply(json.dumps({key[1]: value}, ensure_ascii=False))
 
 
 def _turns(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -133,12 +188,15 @@ def _failure(answer: Answer) -> Problem | None:
     return Problem(504 if answer.error.startswith("budget.") else 502, answer.error)
 
 
-def _rendered(request: Request, target: ServedIndex, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
-    """Return an answer's text with its sources, and the annotations that say where in it they are named."""
-    if not answer.text:
-        return _NO_ANSWER, []
-    rows = {row["number"]: row for row in answer_data(answer)["citations"]}
-    text, notes = answer.text, []
+def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatBody) -> Reply:
+    """Return an answer's text with its sources, and where in it they are named."""
+    text, notes = answer.text or _NO_ANSWER, []
+    rows = {row["number"]: row for row in answer_data(answer)["citations"]} if answer.text else {}
+    tokens = body.max_completion_tokens or body.max_tokens
+    if body.response_format.type == "json_object":
+        names = ("number", "title", "place", "passage", "sentence")
+        data = {"answer": answer.text, "sources": [{name: row[name] for name in names} for row in rows.values()]}
+        return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage).cut_to(tokens)
     for number, row in rows.items():
         mark = f"[{number}]"
         text += "" if mark in text else f" {mark}"
@@ -148,43 +206,40 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer) -> tuple[st
         about = {**place, "title": row["title"] or row["place"], "url": page}
         notes.append({"type": "url_citation", "url_citation": about})
     lines = [f"[{n}] {row['title'] or row['place']}: {' '.join(row['sentence'].split())}" for n, row in rows.items()]
-    return text + (_SOURCES + "\n".join(lines) if lines else ""), notes
-
-
-def _usage(answer: Answer) -> dict[str, int]:
-    """Return the tokens that language models read and wrote for an answer; none without a model."""
-    read, written = answer.usage["prompt_tokens"], answer.usage["completion_tokens"]
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return Reply(text + (_SOURCES + "\n".join(lines) if lines else ""), notes, answer.usage).cut_to(tokens)
 
 
 def _object(model: str, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-async def _chunks(request: Request, target: ServedIndex, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
+async def _chunks(
+    request: Request, target: ServedIndex, body: ChatBody, ask: Ask, reply: Reply | None
+) -> AsyncGenerator[str]:
     """Yield the chunks of a streamed reply; rounds are sent as comments, which keep the connection alive."""
     head, has_usage = _object(body.model, "chat.completion.chunk"), bool(body.stream_options.get("include_usage"))
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> str:
-        choices = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
-        return _data({**head, "choices": choices, **({"usage": None} if has_usage else {})})
+        choices = [{"index": i, "delta": delta, "finish_reason": finish, "logprobs": None} for i in range(body.n)]
+        usage = {"usage": None} if has_usage else {}
+        return "".join(_data({**head, "choices": [choice], **usage}) for choice in choices)
 
     yield chunk({"role": "assistant", "content": ""})
-    async with aclosing(server_of(request).events(target, ask)) as events:
-        async for step in events:
-            if not isinstance(step, Answer | Problem):
-                yield f": {step['event']} {step.get('round', '')}\n\n"
-                continue
-            problem = step if isinstance(step, Problem) else _failure(step)
-            if problem is not None:
-                yield _data(json.loads(bytes(as_response(problem).body)))
-            elif isinstance(step, Answer):
-                text, notes = _rendered(request, target, step)
-                for start in range(0, len(text), _PIECE):
-                    yield chunk({"content": text[start : start + _PIECE]})
-                yield chunk({"annotations": notes} if notes else {}, "stop")
-                if has_usage:
-                    yield _data({**head, "choices": [], "usage": _usage(step)})
+    if reply is None:
+        async with aclosing(server_of(request).events(target, ask)) as events:
+            async for step in events:
+                if not isinstance(step, Answer | Problem):
+                    yield f": {step['event']} {step.get('round', '')}\n\n"
+                elif (problem := step if isinstance(step, Problem) else _failure(step)) is not None:
+                    yield _data(json.loads(bytes(as_response(problem).body)))
+                elif isinstance(step, Answer):
+                    reply = _rendered(request, target, step, body)
+    if reply is not None:
+        for start in range(0, len(reply.text), _PIECE):
+            yield chunk({"content": reply.text[start : start + _PIECE]})
+        yield chunk({"annotations": reply.notes} if reply.notes else {}, reply.finish)
+        if has_usage:
+            yield _data({**head, "choices": [], "usage": reply.counts()})
     yield "data: [DONE]\n\n"
 
 

@@ -1,19 +1,26 @@
-"""What every request passes first: host, origin, token, size and time of its body."""
+"""What every connection and request passes first: limits of connections; host, origin, token, size of a body."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
+from contextlib import suppress
 from contextvars import ContextVar
+from typing import Any
 
+import h11
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gnnrag.serve.indexes import Problem, as_problem
 from gnnrag.serve.settings import NOBODY, Caller, Service
 
 MAX_JSON = 1 << 20  # bytes of a body that is no document
+_HEADERS_S = 20.0  # that the headers of a request may take, and up to twice that
+_FILES, _OWN_FILES = 8192, 256  # descriptors to ask for, and those that are not for connections
 _BODY_S = 30.0  # that a body may take, and so much more for each 8 MB of the limit
 _DRAIN = 1 << 24
 _PUBLIC = ("/", "/api/health", "/openapi.json")
@@ -28,6 +35,47 @@ HEADERS = {
 }
 # Who sent the request that is being answered: tools of MCP have no request at hand.
 current_caller: ContextVar[Caller] = ContextVar("caller", default=NOBODY)
+
+
+def _most_connections() -> int:
+    """Raise the limit of open files, as far as this process may, and return how many connections that leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _FILES:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if hard < 0 else min(hard, _FILES), hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(_OWN_FILES, (_FILES if soft < 0 else min(soft, _FILES)) - _OWN_FILES)
+
+
+class Connection(H11Protocol):
+    """A connection that must begin a request in time; where there are too many, one that is silent is closed."""
+
+    most = _most_connections()
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._begun: Any = None  # the last request that was seen
+        self._waiting = self.loop.call_later(_HEADERS_S, self._check)
+        if len(self.connections) > self.most:
+            silent: Any = next((one for one in self.connections if one.cycle is None and one is not self), self)
+            silent.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.cancel()
+        super().connection_lost(exc)
+
+    def _check(self) -> None:
+        if self.conn.their_state is h11.IDLE and self.cycle is self._begun:
+            self.transport.close()
+        else:
+            self._begun = self.cycle
+            self._waiting = self.loop.call_later(_HEADERS_S, self._check)
+
+    def send_400_response(self, msg: str) -> None:
+        body = bytes(as_response(Problem(400, msg)).body)
+        head = f"HTTP/1.1 400 \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
+        self.transport.write(head.encode() + b"\r\n\r\n" + body)
+        self.transport.close()
 
 
 class Guard:

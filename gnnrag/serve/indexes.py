@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
 import threading
@@ -16,12 +17,16 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gnnrag.api import Index, SearchHit, read_documents
+from gnnrag.api import Index, SearchHit
 from gnnrag.config import Choice, EvaluateConfig
-from gnnrag.datasets.base import Dataset
+from gnnrag.datasets.base import Dataset, chunking
+from gnnrag.datasets.documents.child import DocumentReader
+from gnnrag.datasets.folder import Folder, load_documents
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
+from gnnrag.index.documents import cut_as, has_titles
 from gnnrag.index.tables import PASSAGES, latest_version
-from gnnrag.index.update import is_cut_from, is_empty
+from gnnrag.index.update import cut_from, is_empty
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.evaluate import check_fit, needed_stages
@@ -64,6 +69,8 @@ def as_problem(error: Exception, service: Service) -> Problem:
         return Problem(503, _CLOSED)
     if isinstance(error, GnnragError):
         return Problem(400 if isinstance(error, ConfigError | DataError) else 503, without_folders(str(error), service))
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Problem(507, "there is no room on the disk of the server")
     logger.error("request failed", exc_info=error)
     return Problem(500, "the server failed; its log says why")
 
@@ -87,13 +94,14 @@ class ServedIndex:
         self.service, self.name, self.path = service, name, service.indexes[name]
         self.jobs = Jobs(self._write, self._fail)
         self._index: Index | None = None
+        self._reading: DocumentReader | None = None
         self._seen: int | None = None  # the version of the passages, when it was opened
         self._opening = threading.Lock()
         self._parts: tuple[frozenset[str], dict[str, list[str]]] = (frozenset(), {})
 
     async def index(self) -> Index:
         """Return the index as it is now. Problem: there is none, or it is being built for the first time."""
-        if not self.jobs.is_at_work and self._version() != self._seen:
+        if not self.jobs.is_at_work and await asyncio.to_thread(self._version) != self._seen:
             try:
                 await asyncio.to_thread(self._open)
             except GnnragError as error:
@@ -122,51 +130,74 @@ class ServedIndex:
             return self._index
 
     def _write(self, jobs: Sequence[Job]) -> None:
-        """Add or remove documents; in the thread of the jobs."""
+        """Add and remove documents in one change; in the thread of the jobs."""
         counts: Counter[str] = Counter()
 
         def progress(stage: str, done: int, total: int) -> None:
+            if any(job.is_cancelled for job in jobs):
+                raise GnnragError("a job was cancelled")
             counts[stage] += done
             for job in jobs:
                 job.stage, job.done, job.total = stage, counts[stage], total
 
         index = self._open()
         try:
-            (self._add if jobs[0].kind == "add" else self._remove)(jobs, index, progress)
+            self._change(jobs, index, progress)
         finally:
             self._open()
 
-    def _add(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
-        given: Any = {"config": self.service.source, "settings": self.service.settings, "on_progress": progress}
-        read: list[tuple[Job, Dataset]] = []
-        for job in jobs:
-            try:
-                read.append((job, read_documents(self.jobs.upload(job), index=index, **given)))
-            except GnnragError as error:
-                self._fail(job, error)
-        if not read:
-            return
-        data = Dataset(
-            self.path.name,
-            tuple(passage for _, part in read for passage in part.passages),
-            documents=tuple(document for _, part in read for document in part.documents),
-            report=tuple(report for _, part in read for report in part.report),
-        )
-        if index is None:
-            Index.build(data, self.path, fresh=True, **given).close()  # there is none, or one that was emptied
-        else:
-            index.add(data, on_progress=progress)
-        for job, part in read:
-            count, remarks = len(part.passages), [remark for report in part.report for remark in report.why]
-            job.end("done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
-
-    def _remove(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
+    def _change(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
+        wanted = {job.document for job in jobs}
         ids = index.stored.ids if index else ()
-        there = [job for job in jobs if any(id_ == job.document or is_cut_from(id_, {job.document}) for id_ in ids)]
-        if index and there:
-            index.remove(*(job.document for job in there), may_empty=True, on_progress=progress)
+        there = {name for id_ in ids if (name := id_ if id_ in wanted else cut_from(id_, wanted))}
+        read = self._read([job for job in jobs if job.kind == "add"], index, progress)
+        last: dict[str, Folder | None] = {}  # what becomes of a document by the last of its jobs; None: it goes
         for job in jobs:
-            job.end(*(("done",) if job in there else ("failed", f"{job.document} is not in the index")))
+            if job in read:
+                last[job.document] = read[job]
+            elif job.kind == "remove" and (last.get(job.document) or (job.document in there - last.keys())):
+                last[job.document] = None
+            elif job.kind == "remove":
+                job.end("failed", f"{job.document} is not in the index")
+        added = [folder for folder in last.values() if folder]
+        gone = [name for name, folder in last.items() if not folder and name in there]
+        data = Dataset(
+            self.name,
+            tuple(passage for folder in added for passage in folder.passages),
+            documents=tuple(name for folder in added for name in folder.documents),
+            report=tuple(report for folder in added for report in folder.report),
+        )
+        if not (has_titles(self.path) if index else self.service.config.data.titles):
+            data = data.without_titles()
+        if index and (added or gone):
+            index.add(data, remove=gone, may_empty=True, on_progress=progress)
+        elif added:  # there is none, or one that was emptied
+            given: Any = {"config": self.service.source, "settings": self.service.settings, "on_progress": progress}
+            Index.build(data, self.path, fresh=True, **given).close()
+        for job in jobs:
+            if job in read:
+                count, remarks = len(read[job].passages), [why for report in read[job].report for why in report.why]
+                job.end("done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
+            elif job.ended is None:
+                job.end("done")
+
+    def _read(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> dict[Job, Folder]:
+        """Read the files of jobs, ending those whose file cannot be read."""
+        cut, read = cut_as(self.path) if index else chunking(self.service.config.data), {}
+        with DocumentReader(cut) as reader:
+            self._reading = reader
+            for job in jobs:
+                try:
+                    read[job] = load_documents(self.jobs.upload(job), cut, Skips(), progress, reader)
+                except DataError as error:
+                    progress("files", 1, len(jobs))  # raises where the file was not read because of a cancelled job
+                    self._fail(job, error)
+        return read
+
+    def cancel(self, job: Job) -> None:
+        self.jobs.cancel(job)
+        if self._reading is not None:
+            self._reading.stop()
 
     def _fail(self, job: Job, error: Exception) -> None:
         message = described(error).replace(str(self.jobs.upload(job)), job.document)

@@ -6,11 +6,13 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
+
+from gnnrag.index.update import is_cut_from
 
 MOST_WAITING = 256
 _REMEMBERED = 1000  # jobs, those that have ended included; more than can wait and run
@@ -21,15 +23,16 @@ class Job:
     kind: Literal["add", "remove"]
     document: str
     key: str = field(default_factory=lambda: secrets.token_hex(12))
-    state: Literal["queued", "running", "done", "failed"] = "queued"
+    state: Literal["queued", "running", "done", "failed", "cancelled"] = "queued"
     stage: str = ""  # what is being done, `done` of `total` passages so far
     done: int = 0
     total: int = 0
     message: str = ""
     created: float = field(default_factory=time.time)
     ended: float | None = None
+    is_cancelled: bool = False  # somebody wants it cancelled; one that runs may be done before
 
-    def end(self, state: Literal["done", "failed"], message: str = "") -> None:
+    def end(self, state: Literal["done", "failed", "cancelled"], message: str = "") -> None:
         self.state, self.message, self.stage, self.ended = state, message[:2000], "", time.time()
         self.done = self.total if state == "done" else self.done
 
@@ -40,7 +43,7 @@ class Job:
 class Jobs:
     """The jobs of one index, with their uploads.
 
-    `work` is given jobs of one kind, each for another document, and ends them; `failed` a job and what `work` raised.
+    `work` is given jobs and ends them, all or none in effect; `failed` is given a job and what `work` raised of it.
     """
 
     def __init__(self, work: Callable[[Sequence[Job]], None], failed: Callable[[Job, Exception], None]) -> None:
@@ -66,6 +69,13 @@ class Jobs:
         self._thread.submit(self._do_waiting)
         return True
 
+    def cancel(self, job: Job) -> None:
+        """Take a job out of the queue; one that runs ends when its work notices, if it is not done before."""
+        job.is_cancelled = True
+        if job.state == "queued":
+            job.end("cancelled")
+            self.discard(job)
+
     def get(self, key: str) -> Job | None:
         return self._jobs.get(key)
 
@@ -85,24 +95,38 @@ class Jobs:
         return [job for job in list(self._jobs.values()) if job.state == "queued"]
 
     def _do_waiting(self) -> None:
-        """Do the oldest jobs together, as far as they are of one kind and name each document once."""
-        together: dict[str, Job] = {}
+        """Do the jobs that wait together, up to one for a part of a document that is named before, or the reverse."""
+        names, together = set[str](), list[Job]()
         for job in self._waiting():
-            if together and (job.kind != next(iter(together.values())).kind or job.document in together):
+            name = job.document
+            if name not in names and (_is_part(name, names) or any(_is_part(other, {name}) for other in names)):
                 break
-            together[job.document] = job
+            names.add(name)
+            together.append(job)
             job.state = "running"
         if together:
-            self._do(list(together.values()))
+            self._do(together)
 
     def _do(self, jobs: Sequence[Job]) -> None:
         try:
             self._work(jobs)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a document must not stop those behind it
-            if len(jobs) == 1:
-                self._failed(jobs[0], error)
-            else:  # one by one, so that each has its own fault
-                for job in [job for job in jobs if job.ended is None]:
-                    self._do([job])
+            left = [job for job in jobs if job.ended is None]
+            for job in left:
+                if job.is_cancelled:
+                    job.end("cancelled")
+            again = [job for job in left if job.ended is None]
+            if len(again) == 1 == len(left):
+                self._failed(again[0], error)
+            elif len(again) < len(left):
+                self._do(again)
+            else:  # by halves, so that each has its own fault
+                for half in (again[: len(again) // 2], again[len(again) // 2 :]):
+                    self._do(half)
         for job in jobs:
             self.discard(job)
+
+
+def _is_part(name: str, documents: Collection[str]) -> bool:
+    """Tell whether a name is that of a passage, or of a record, of one of these documents."""
+    return is_cut_from(name, documents) or is_cut_from(f"{name}#1", documents)

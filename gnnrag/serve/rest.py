@@ -20,6 +20,7 @@ from gnnrag.datasets.folder import read_report
 from gnnrag.index.filters import EXAMPLE
 from gnnrag.index.filters import LONGEST as LONGEST_FILTER
 from gnnrag.index.index import Index
+from gnnrag.index.tables import local_folder
 from gnnrag.run.answers import Answer, where
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
@@ -317,7 +318,7 @@ def _documents(target: ServedIndex, opened: Index, offset: int, limit: int) -> d
     titles: dict[str, list[str]] = {}
     for passage in opened.passages:
         titles.setdefault(document_of(passage.id) or passage.id, []).append(passage.title)
-    names, report = sorted(titles, key=str.casefold)[offset : offset + limit], read_report(target.path)
+    names, report = sorted(titles, key=str.casefold)[offset : offset + limit], read_report(local_folder(target.path))
     rows = [
         {"name": n, "title": titles[n][0], "passages": len(titles[n]), "why": report.get(n, {}).get("why", [])}
         for n in names
@@ -380,7 +381,19 @@ async def jobs(request: Request, index: IndexName) -> dict[str, Any]:
 
 @router.get("/indexes/{index}/jobs/{job}")
 async def job(request: Request, index: IndexName, job: Annotated[str, Path(max_length=100)]) -> dict[str, Any]:
-    """Return one job: queued, running (at a stage, so far of so much), done, or failed with why."""
-    if (known := served(request, index, "write").jobs.get(job)) is None:
-        raise Problem(404, "there is no such job, or it has long ended")
+    """Return one job: queued, running (at a stage, so far of so much), done, cancelled, or failed with why."""
+    return _job(served(request, index, "write"), job).to_dict()
+
+
+@router.delete("/indexes/{index}/jobs/{job}", status_code=202)
+async def cancel(request: Request, index: IndexName, job: Annotated[str, Path(max_length=100)]) -> dict[str, Any]:
+    """Cancel a job and return it; one that runs is cancelled at its next step, if it is not done before."""
+    target = served(request, index, "write")
+    target.cancel(known := _job(target, job))
     return known.to_dict()
+
+
+def _job(target: ServedIndex, key: str) -> Job:
+    if (known := target.jobs.get(key)) is None:
+        raise Problem(404, "there is no such job, or it has long ended")
+    return known

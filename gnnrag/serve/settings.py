@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError
+from gnnrag.index.tables import is_remote
 
 Right = Literal["ask", "write"]
 Name = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
@@ -66,7 +68,7 @@ NOBODY = Caller(name="nobody", token="-" * 16, rights=frozenset())
 @dataclass(frozen=True)
 class Service:
     limits: ServeConfig
-    indexes: Mapping[str, Path]
+    indexes: Mapping[str, Path | str]  # folders, or addresses such as s3://bucket/papers
     source: Mapping[str, Any]  # a file's settings for asking
     settings: Mapping[str, Any]  # dotted names to values, over those of the file
     config: EvaluateConfig  # all settings for asking
@@ -83,15 +85,15 @@ def read_service(arguments: Sequence[str]) -> Service:
     """Read `INDEX... [CONFIG.yaml] [serve.KEY=VALUE] [KEY=VALUE]`; ConfigError: what is wrong, and what is allowed."""
     assignments = [word for word in arguments if "=" in word]
     files = [word for word in arguments if "=" not in word and word.endswith((".yaml", ".yml"))]
-    folders = [Path(word) for word in arguments if "=" not in word and word not in files]
-    if not folders or len(files) > 1 or any(str(folder).startswith("-") for folder in folders):
+    places = [word for word in arguments if "=" not in word and word not in files]
+    if not places or len(files) > 1 or any(place.startswith("-") for place in places):
         raise ConfigError("give index folders, at most one config file, and settings: gnnrag serve INDEX serve.port=80")
-    indexes: dict[str, Path] = {}
-    for folder in folders:
-        name = folder.resolve().name
+    indexes: dict[str, Path | str] = {}
+    for place in places:
+        name = unicodedata.normalize("NFC", Path(place).resolve().name)
         if not re.fullmatch(r"[\w.-]{1,100}", name) or name in indexes:
-            raise ConfigError(f"index {folder}: its folder's name must be letters, digits, . _ or -, and no other's")
-        indexes[name] = folder.absolute()
+            raise ConfigError(f"index {place}: its folder's name must be letters, digits, . _ or -, and no other's")
+        indexes[name] = place if is_remote(place) else Path(place).absolute()
     dots = [word for word in assignments if not word.startswith("serve.")]
     if reserved := [dot for dot in dots if dot.startswith(("index.path=", "data.path="))]:
         raise ConfigError(f"{reserved[0]}: leave it out, and name the index folders alone")
@@ -117,7 +119,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _callers(limits: ServeConfig, indexes: Mapping[str, Path]) -> tuple[Caller, ...]:
+def _callers(limits: ServeConfig, indexes: Mapping[str, Any]) -> tuple[Caller, ...]:
     if limits.tokens is None:
         return ()
     try:

@@ -93,7 +93,9 @@ def test_an_index_without_titles_gets_no_titles(tmp_path: Path) -> None:
     more = write_documents(tmp_path / "more", list_md="# A list\n\nBread.\n")
     assert index("add", root, more) == 0
     assert [p.title for p in Index(root).passages] == ["", ""]
-    assert [p.title for p in api.read_documents(more, index=api.Index(root)).passages] == [""]
+    with api.Index(root) as opened:
+        opened.add(write_documents(tmp_path / "third", list_md="# A third\n\nWine.\n"))
+        assert [p.title for p in opened.passages] == ["", ""]
 
 
 def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from gnnrag.api import Index
-from gnnrag.serve.app import make_app
+from gnnrag.serve.app import make_server
 from gnnrag.serve.settings import read_service
 
 PLAIN = ("index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "serve.log=false")
@@ -77,7 +75,7 @@ def serving(folders: Sequence[Path], *dots: str) -> Iterator[Client]:
     service = read_service([*map(str, folders), *PLAIN, *dots])
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="critical", ws="none", lifespan="on"))
+    server = make_server(service)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()

@@ -71,7 +71,7 @@ def export(dots: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_ir_measures_agrees_on_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = [f"data.path={REPOSITORY / 'data/sample'}", f"index.path={tmp_path / 'index'}", "index.embedder.model=hash"]
     for how in (["method=single", "retriever=bm25"], ["method=bdtr", "retriever=dense"]):
-        export([*place, "index.text.language=blank:en", "data.limit=20", *how], tmp_path, capsys)
+        export([*place, "index.text.language=blank:en", "data.limit=20", "roles=oracle", *how], tmp_path, capsys)
 
 
 def test_a_beir_folder(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.api import read_documents
+from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.chunk import document_of
 from tests.own_corpus import FOLDER, questions, write_documents
 
@@ -33,7 +33,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("own") / "documents"
     write_documents(folder)
     out: dict[str, str] = {}
-    for passage in read_documents(folder).passages:
+    for passage in load_passages(folder).passages:
         name = document_of(passage.id).partition(":")[0]
         out[name] = f"{out.get(name, '')}\n{passage.text}"
     return out

@@ -51,7 +51,7 @@ def table_of(tmp_path: Path, text: str = TABLE) -> Table:
 @pytest.fixture
 def overrides(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     root = tmp_path_factory.getbasetemp() / "reports-index"
-    return ["roles=offline", f"index.root={root}", f"run.root={tmp_path / 'r'}", *HASH_DOTS[1:]]
+    return ["roles=offline", "roles.reader=oracle", f"index.root={root}", f"run.root={tmp_path / 'r'}", *HASH_DOTS[1:]]
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
 
 
 # ----------------------------------------------------------------------------- parts with roles, and graph channels
-@part("retriever", "asking")
+@part("retriever", "asks_keywords")
 class Asking(Toy):
     """Asks a role for the query that it then looks up."""
 
@@ -122,7 +122,7 @@ class Asking(Toy):
         return self.retrieve([replace(q, text=self.roles["rename"](q.text)) for q in queries])
 
 
-@part("retriever", "broken")
+@part("retriever", "fails_at_setup")
 class Broken(Asking):
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Any:
         return [RuntimeError("no such luck") for _ in queries]
@@ -148,7 +148,7 @@ ROLES = {"rename": lambda text: text.upper()}
 
 
 def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index) -> None:
-    retriever = set_up(HybridRetriever(["left", "asking"]), index=index, roles=ROLES)
+    retriever = set_up(HybridRetriever(["left", "asks_keywords"]), index=index, roles=ROLES)
     session = Session("q")
     assert retriever.asks_roles
     (first, second) = asyncio.run(retriever.retrieve_for([Query("Q"), Query("alone")], session))
@@ -159,17 +159,17 @@ def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index) ->
 
 
 def test_a_failing_part_fails_the_fusion(index: Index) -> None:
-    retriever = set_up(HybridRetriever(["left", "broken"]), index=index, roles=ROLES)
+    retriever = set_up(HybridRetriever(["left", "fails_at_setup"]), index=index, roles=ROLES)
     assert retriever.asks_roles
     with pytest.raises(RuntimeError, match="no such luck"):
         asyncio.run(retriever.retrieve_for([Query("Q")], Session("q")))
 
 
 def test_what_parts_need_is_known_before_they_are_built() -> None:
-    assert HybridRetriever(["left", "asking"]).role_names == ("keywords",)
+    assert HybridRetriever(["left", "asks_keywords"]).role_names == ("keywords",)
     assert not HybridRetriever(["left", "right"]).role_names
-    assert HybridRetriever(["asking", "right"]).channels == {"text", "graph"}
-    assert HybridRetriever(["asking", "left"]).channels == {"text"}
+    assert HybridRetriever(["asks_keywords", "right"]).channels == {"text", "graph"}
+    assert HybridRetriever(["asks_keywords", "left"]).channels == {"text"}
 
 
 def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index) -> None:

@@ -24,6 +24,9 @@ def api(client: Client) -> Iterator[openai.OpenAI]:
         yield found
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
 def ask(*texts: str) -> list[Any]:
     return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
 
@@ -68,7 +71,8 @@ def test_a_streamed_completion_says_the_same(api: openai.OpenAI) -> None:
         ("gpt-4o", ask("x"), 404),
         ("index/bdtr/chg/x", ask("x"), 404),
         ("index/bdtr", [{"role": "system", "content": "x"}], 400),
-        ("index/bdtr", [], 422),
+        ("index/bdtr", [], 400),
+        ("index/bdtr", [*ask("Who directed Solaris?", "Tarkovsky"), {"role": "user", "content": [PICTURE]}], 400),
     ],
 )
 def test_what_is_wrong_is_an_error_of_the_client(api: openai.OpenAI, model: str, messages: Any, status: int) -> None:
@@ -76,6 +80,77 @@ def test_what_is_wrong_is_an_error_of_the_client(api: openai.OpenAI, model: str,
         with pytest.raises(openai.APIStatusError) as error:
             api.chat.completions.create(model=model, messages=messages, stream=stream)
         assert error.value.status_code == status
+
+
+def content(api: openai.OpenAI, messages: Any, model: str = "index/single/bm25", **more: Any) -> str:
+    text = api.chat.completions.create(model=model, messages=messages, **more).choices[0].message.content
+    assert text is not None
+    return text
+
+
+def test_only_the_last_of_many_turns_are_read(api: openai.OpenAI) -> None:
+    chat = ask(*["Who directed Solaris?", "Andrei Tarkovsky [1]"] * 250, "Where did he die?")
+    assert "Paris" in content(api, chat)
+
+
+def test_nulls_are_defaults_and_parts_are_texts(api: openai.OpenAI) -> None:
+    names = ("stream", "n", "stream_options", "max_tokens", "max_completion_tokens", "response_format", "stop")
+    parts = [PICTURE, {"type": "text", "text": "Where was the director"}, {"type": "text", "text": "of Solaris born?"}]
+    developer: Any = {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}
+    nulls = dict.fromkeys(names)
+    said: Any = {"role": "assistant", "content": None, "tool_calls": []}
+    messages = [developer, *ask("Hello"), said, {"role": "user", "content": parts}]
+    assert "Zavrazhye" in content(api, messages, extra_body=nulls)
+
+
+def test_limits_choices_and_json_are_kept(api: openai.OpenAI) -> None:
+    create: Any = api.chat.completions.create
+    given: Any = {"model": "index/bdtr", "messages": ask(QUESTION)}
+    for limit in ("max_tokens", "max_completion_tokens"):
+        for stream in (False, True):
+            found = create(**given, **{limit: 3}, stream=stream)
+            choices = [chunk.choices[0] for chunk in found] if stream else found.choices
+            text = "".join((c.delta if stream else c.message).content or "" for c in choices)
+            assert choices[-1].finish_reason == "length" and 0 < len(text) <= 12
+    done = create(**given, n=3)
+    assert [c.index for c in done.choices] == [0, 1, 2] and len({c.message.content for c in done.choices}) == 1
+    assert {c.choices[0].index for c in create(**given, n=2, stream=True)} == {0, 1}
+    data = json.loads(create(**given, response_format={"type": "json_object"}).choices[0].message.content)
+    assert "Zavrazhye" in data["answer"] and data["sources"][0]["passage"] in ("solaris.txt#1", "tarkovsky.txt#1")
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
+    for wrong in ({"n": 0}, {"max_tokens": 0}, {"response_format": schema}):
+        with pytest.raises(openai.BadRequestError, match=next(iter(wrong))):
+            create(**given, **wrong)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "wanted, expected",
+    [
+        ('JSON format: { "title": "..." }', {"title": "Who directed Solaris?"}),
+        ('JSON format: { "tags": ["..."] }', {"tags": ["index"]}),
+        ('JSON format: { "follow_ups": ["..."] }', {"follow_ups": []}),
+        ('JSON: { "queries": ["..."] }', {"queries": []}),
+        ("Only the title", "Who directed Solaris?"),
+    ],
+)
+def test_tasks_of_open_webui_are_answered_without_a_search(
+    api: openai.OpenAI, monkeypatch: pytest.MonkeyPatch, stream: bool, wanted: str, expected: Any
+) -> None:
+    monkeypatch.setattr("gnnrag.api.Index.stream", None)
+    chat = "<chat_history>\nUSER: Who directed Solaris?\nASSISTANT: Andrei Tarkovsky [1]\n</chat_history>"
+    done: Any = api.chat.completions.create(
+        model="index/bdtr", messages=ask(f"### Task:\nDo it.\n### Output:\n{wanted}\n{chat}"), stream=stream
+    )
+    parts = [chunk.choices[0].delta for chunk in done] if stream else [done.choices[0].message]
+    text = "".join(part.content or "" for part in parts)
+    assert (json.loads(text) if isinstance(expected, dict) else text) == expected
+
+
+def test_a_prompt_with_context_is_a_question_and_no_task(api: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnnrag.api.Index.stream", None)
+    with pytest.raises(openai.InternalServerError):  # it was searched
+        content(api, ask(f'### Task:\nAnswer from the context.\n<context>"title": 1</context>\n{QUESTION}'))
 
 
 # By hand, after Open WebUI's documentation; it was not run.

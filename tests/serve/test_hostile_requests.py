@@ -105,7 +105,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         yield found
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_hostile_requests(client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int) -> None:
     rng, stranger = random.Random(7), Client(client.port)
     client("POST", ASK, {"question": QUESTION})
@@ -147,3 +147,29 @@ def test_a_body_that_grows_or_stalls(client: Client, chunks: list[bytes], status
         connection.send(b"%x\r\n%s\r\n" % (len(chunk), chunk))
     assert connection.getresponse().status == status
     connection.close()
+
+
+def test_silent_connections_keep_nobody_out(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnnrag.serve.guard.Connection.most", 20)
+    lines = [socket.create_connection(("127.0.0.1", client.port), timeout=10) for _ in range(60)]
+    assert client("POST", ASK, {"question": QUESTION})[0] == 200
+    for line in lines:
+        line.close()
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, b"GET /api/health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" + HEAD])
+def test_headers_that_do_not_come_end_the_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr("gnnrag.serve.guard._HEADERS_S", 0.3)
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as line:
+        line.sendall(sent)
+        answer = b"".join(iter(lambda: line.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 200") == sent.startswith(b"GET")
+
+
+def test_what_is_no_request_is_answered_in_json(client: Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as line:
+        line.sendall(b"no request\r\n\r\n")
+        head, _, body = b"".join(iter(lambda: line.recv(65_536), b"")).partition(b"\r\n\r\n")
+    assert b" 400 " in head and json.loads(body)["error"]["message"]

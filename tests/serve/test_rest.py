@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
+import shutil
 import threading
+import unicodedata
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -151,7 +154,7 @@ def test_a_question_waits_for_its_turn_no_longer_than_it_may(
     # Settings as the command line has them.
     more = ["answer.style=null", "retriever={name: chg, damping: 0.4}", "budget.max_calls=3"]
     with serving([built], *more, "serve.asking=1", "serve.seconds=20") as client:
-        thread = threading.Thread(target=client, args=("POST", ASK, {**SINGLE, "budget": {"seconds": 8}}))
+        thread = threading.Thread(target=client, args=("POST", ASK, {**SINGLE, "budget": {"seconds": 3}}))
         thread.start()
         assert slow_question[0].wait(20)
         assert client("POST", ASK, {**SINGLE, "budget": {"seconds": 0.3}})[0] == 504
@@ -282,6 +285,28 @@ def test_tokens_that_cannot_be_used(tmp_path: Path, row: str, word: str) -> None
     with pytest.raises(ConfigError, match=word) as error:
         read_service([str(tmp_path / "index"), f"serve.tokens={tmp_path / 'tokens.yaml'}"])
     assert "long-enough" not in str(error.value)
+
+
+def test_an_index_whose_name_is_not_latin(tmp_path: Path, built: Path) -> None:
+    folder = shutil.copytree(built, tmp_path / "\u0434\u043e\u043c-e\u0301")
+    name = unicodedata.normalize("NFC", folder.name)
+    with serving([folder]) as client:
+        assert [row["name"] for row in client("GET", "/api/indexes")[1]["indexes"]] == [name]
+        assert client("POST", f"/api/indexes/{quote(name)}/ask", SINGLE)[0] == 200
+        body = {"model": f"{name}/single", "messages": [{"role": "user", "content": QUESTION}]}
+        note = client("POST", "/v1/chat/completions", body)[1]["choices"][0]["message"]["annotations"][0]
+        assert quote(name) in note["url_citation"]["url"]
+
+
+def test_a_full_disk_stops_no_question(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", full)
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    status, reply, _ = client("PUT", "/api/indexes/index/documents/a.txt", b"x")
+    assert status == 507 and "disk" in reply["error"]["message"]
+    assert client("POST", ASK, {"question": QUESTION})[0] == 200
 
 
 def test_a_port_that_is_taken(tmp_path: Path, client: Client) -> None:

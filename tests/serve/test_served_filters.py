@@ -63,7 +63,7 @@ def test_a_malformed_filter_is_refused_in_one_line(client: Client, path: str, bo
     ):
         status, reply, _ = client("POST", path, {**body, "filter": condition})
         assert status == 400 and word in json.dumps(reply) and "\\n" not in json.dumps(reply), reply
-    assert client("POST", path, {**body, "filter": "id = '" + "x" * 3000 + "'"})[0] == 422
+    assert client("POST", path, {**body, "filter": "id = '" + "x" * 3000 + "'"})[0] in (400, 422)
 
 
 def test_openai(client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, Literal
 import pytest
 
 from gnnrag.api import Index
+from gnnrag.datasets.documents.child import DocumentReader
+from gnnrag.index.documents import change_documents
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.serve.indexes import ServedIndex
 from gnnrag.serve.jobs import Job
@@ -125,12 +128,65 @@ def test_a_fault_of_one_document_stays_its_own(service: Service, monkeypatch: py
     served = ServedIndex(service, "index")
     named: Any = [("add", name, STALKER) for name in ("bad.pdf", "new.txt", "odd.txt", "next.txt")]
     ended = done_together(served, *named, ("remove", "paris.txt", ""), ("add", "paris.txt", STALKER))
-    assert calls == [("new.txt", "odd.txt", "next.txt"), ("new.txt",), ("odd.txt",), ("next.txt",), ("paris.txt",)]
+    first, second = ("new.txt", "odd.txt"), ("next.txt", "paris.txt")
+    assert calls == [(*first, *second), first, ("new.txt",), ("odd.txt",), second]
     assert ended["bad.pdf"][0] == "failed" and str(service.indexes["index"].parent) not in ended["bad.pdf"][1]
     assert ended["new.txt"] == ended["next.txt"] == ended["paris.txt"] == ("done", "1 passage")
     assert ended["odd.txt"][0] == "failed" and "a fault of the odd one" in ended["odd.txt"][1]
     assert not Path(served.jobs._uploads.name).exists()
     served.close()
+
+
+def test_adding_and_removing_by_turns_is_one_change(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    change = "gnnrag.api.change_documents"
+    monkeypatch.setattr(change, lambda *given, of=change_documents: calls.append(given[2]) or of(*given))
+    served = ServedIndex(service, "index")
+    jobs: Any = [(kind, "a.txt", STALKER) for kind in ("remove", "add", "remove", "add")]
+    jobs += [("add", "b.txt", STALKER), ("remove", "paris.txt", ""), ("remove", "b.txt", ""), ("add", "c.pdf", "x")]
+    jobs += [("add", "solaris.txt", "Solaris is a novel."), ("add", "solaris.txt", "Solaris is a film.")]
+    ended = done_together(served, *jobs)
+    assert calls == [["paris.txt"]] and {name for name, (state, _) in ended.items() if state != "done"} == {"c.pdf"}
+    assert [job.state for job in served.jobs.newest()][-4:] == ["done", "done", "done", "failed"]  # newest first
+    passages = {passage.id: passage.text for passage in Index(service.indexes["index"]).passages}
+    assert passages.keys() == {"solaris.txt#1", "tarkovsky.txt#1", "a.txt#1"}
+    assert passages["solaris.txt#1"] == "Solaris is a film."
+    served.close()
+
+
+def test_a_record_of_a_file_waits_for_the_file(service: Service) -> None:
+    served, rows = ServedIndex(service, "index"), '{"id": "b", "text": "Oslo."}\n{"id": "c", "text": "Rome."}'
+    ended = done_together(served, ("add", "x.jsonl", rows), ("remove", "x.jsonl:b", ""), ("remove", "none.txt", ""))
+    assert [state for state, _ in ended.values()] == ["done", "done", "failed"]
+    assert "x.jsonl:c#1" in Index(service.indexes["index"]).lookup(["x.jsonl:c#1"])[0].id
+    assert "x.jsonl:b#1" not in {passage.id for passage in Index(service.indexes["index"]).passages}
+    served.close()
+
+
+def test_a_job_that_hangs_is_cancelled_and_those_behind_it_are_done(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, children = DocumentReader._start, []
+
+    def hangs(self: DocumentReader) -> Any:
+        hung = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        children.append(hung if not children else start(self))
+        return children[-1]
+
+    monkeypatch.setattr(DocumentReader, "_start", hangs)
+    documents = "/api/indexes/index/documents"
+    with serving([shutil.copytree(built, tmp_path / "index")]) as client:
+        hung, other, waits = (client("PUT", f"{documents}/{n}.txt", STALKER.encode())[1]["job"] for n in "abc")
+        assert client("DELETE", "/api/indexes/index/jobs/none")[0] == 404
+        while not children:
+            time.sleep(0.02)
+        assert client("DELETE", f"/api/indexes/index/jobs/{waits}")[1]["state"] == "cancelled"
+        assert client("GET", f"/api/indexes/index/jobs/{hung}")[1]["state"] == "running"
+        assert client("DELETE", f"/api/indexes/index/jobs/{hung}")[0] == 202
+        assert client.ended("index", hung)["state"] == "cancelled"
+        assert client.ended("index", other)["state"] == "done"
+        listed = {row["name"] for row in client("GET", documents)[1]["documents"]}
+        assert "b.txt" in listed and not {"a.txt", "c.txt"} & listed
 
 
 def test_too_many_jobs_are_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

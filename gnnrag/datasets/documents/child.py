@@ -51,6 +51,12 @@ class DocumentReader:
     def __exit__(self, *error: object) -> None:
         self._end()
 
+    def stop(self) -> None:
+        """End the reading of a file from another thread; the next one gets a new child."""
+        if (child := self._child) is not None and child.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
     def read(self, path: Path) -> ReadResult:
         """Read a file and cut it into passages. Raises nothing: whatever is wrong is the result's `problem`."""
         if self._child is None or self._child.poll() is not None:
