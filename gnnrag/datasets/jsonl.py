@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from unicodedata import normalize
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
@@ -34,7 +35,9 @@ def _not_blank(text: str) -> str:
 
 
 def _number_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    """Return a number as text, and text in the one form in which names are compared: a Mac writes é as two signs."""
+    value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return normalize("NFC", value) if isinstance(value, str) else value
 
 
 Filled = Annotated[str, AfterValidator(_not_blank)]
@@ -61,7 +64,7 @@ def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield (line, id, object) as `read_jsonl`; the id is the line where a row has none. DataError: a repeated id."""
     lines: dict[str, int] = {}
     for line, row in read_jsonl(path):
-        key = str(row.get("id", line))
+        key = normalize("NFC", str(row.get("id", line)))
         if key in lines:
             raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
         lines[key] = line
