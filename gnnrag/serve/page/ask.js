@@ -184,21 +184,27 @@ function finish(one, data, question) {
     say(one.text.textContent);
     return null;
   }
-  const text = data.text || "The passages do not say.";
+  const text = data.marked || "The passages do not say.";
   one.text.className = data.text ? "answer" : "answer waiting";
-  const numbers = [...new Map(data.citations.map((cited) => [cited.number, cited])).values()];
+  const sources = new Map(); // by number: the sentences that were read there
+  for (const cited of data.citations) sources.set(cited.number, [...(sources.get(cited.number) ?? []), cited]);
+  const numbers = [...sources.keys()].sort((a, b) => a - b).map((number) => sources.get(number)[0]);
+  const marks = new Map(data.citations.map((cited) => [cited.at, cited])); // by its place; of several the one before it
   const mark = (cited) =>
     el("button", { type: "button", class: "cite", "aria-label": `Source ${cited.number}: ${cited.title || cited.place}`,
       onclick: () => openPassage(cited.passage, cited.sentence) }, `[${cited.number}]`);
-  const byNumber = new Map(numbers.map((cited) => [String(cited.number), cited]));
-  const parts = text.split(/\[(\d+)\]/); // every second one is a number; marks stand where the statement does
-  const inline = parts.map((part, i) => i % 2 === 0 ? part : byNumber.has(part) ? mark(byNumber.get(part)) : `[${part}]`);
-  const unmarked = numbers.filter((cited) => !parts.some((part, i) => i % 2 && part === String(cited.number)));
-  one.text.replaceChildren(...inline, " ", ...unmarked.map(mark));
+  const inline = [];
+  let done = 0;
+  for (const [place, cited] of [...marks].sort(([a], [b]) => a - b)) {
+    const at = [...text].slice(0, place).join("").length; // JavaScript counts in UTF-16
+    inline.push(text.slice(done, at), mark(cited));
+    done = at + `[${cited.number}]`.length;
+  }
+  one.text.replaceChildren(...inline, text.slice(done));
   const rows = numbers.map((cited) => el("li", { value: cited.number },
     el("button", { type: "button", class: "plain", onclick: () => openPassage(cited.passage, cited.sentence) }, cited.title || cited.place),
     el("span", { class: "soft" }, cited.title && cited.place !== cited.passage ? ` ${cited.place}` : ""),
-    el("p", { class: "quote" }, cited.sentence), cited.supported ? null : el("p", { class: "soft" }, "The passage does not bear this out.")));
+    ...sources.get(cited.number).map((said) => el("p", { class: "quote" }, said.sentence, said.supported ? null : el("span", { class: "soft" }, " The passage does not bear this out.")))));
   if (data.question !== question) one.sources.append(el("p", { class: "soft" }, `Asked as: ${data.question}`));
   if (data.text && !data.usage.llm_calls) one.sources.append(el("p", { class: "soft" }, `Read without a language model${data.confidence ? `, sure to ${Math.round(100 * data.confidence)}%` : ""}: see whether the sources bear it out.`));
   if (rows.length) one.sources.append(el("h4", {}, "Sources"), el("ol", { class: "sources" }, ...rows));
