@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,8 +38,10 @@ from gnnrag.index.work import Extract
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import CurateTask, SummaryTask
 from gnnrag.text.analyse import PassageText
-from gnnrag.text.normalise import phrase_key
+from gnnrag.text.normalise import norm_phrase, phrase_key
 from gnnrag.text.sentences import count_words
+
+logger = logging.getLogger(__name__)
 
 
 # --------------------------------------------------------------------------------------------------------- extraction
@@ -136,6 +139,11 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     graph = replace(graph, synonyms=pairs, similarities=cosines)
     knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), style == "statement")
     counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
+    spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
+    if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
+        counts["names without a normal form"] = nameless
+        problem = "of %d names %d have no letter that index.graph.norm=%s keeps; index.graph.norm=unicode keeps all"
+        logger.warning(f"index, entity_graph: {problem}", len(spelt), nameless, config.norm)
     return knowledge, {**counts, "synonyms": len(cosines), "computed": new}
 
 

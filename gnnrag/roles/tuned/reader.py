@@ -23,7 +23,7 @@ from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.tables import TableReader, parse_row
-from gnnrag.roles.tuned.checkpoint import SPAN, TunedRecord, TunedRole
+from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole
 from gnnrag.roles.tuned.span_items import Candidate, ItemMaker, SpanItem
 from gnnrag.roles.tuned.sureness import Sureness, best_candidate, signals
 from gnnrag.session import Session
@@ -40,7 +40,7 @@ FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 
 @part("role", "reader.tuned")
 class TunedReader(TunedRole):
-    """Answers with a trained span reader (`SpanAnswers`)."""
+    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
 
     # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
     min_confidence: float | None = None
@@ -50,8 +50,13 @@ class TunedReader(TunedRole):
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
-    kinds: ClassVar[tuple[str, ...]] = (SPAN,)
+    kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
     loads_at_once: ClassVar[bool] = True
+
+    def setup(self) -> None:
+        """Open the checkpoint."""
+        self.prompted = {"max_passages": self.max_passages, **self.prompted}
+        super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         """Return what answers with spans and quotations."""
