@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 
@@ -155,3 +156,10 @@ def test_a_cell_that_is_written_like_a_row_stays_one_cell(tmp_path: Path) -> Non
     asked = table(tmp_path, "tools.csv", text)
     assert [row.cells for row in asked.rows] == [{"tool": "slane", "note": "sharp, from: Kerry"}, {"tool": "spade"}]
     assert parse_row("Peat is cut by hand.") == {}
+
+
+def test_accents_that_a_mac_writes_apart_are_those_of_a_question(tmp_path: Path) -> None:
+    text = normalize("NFD", "café,town\nChez Béa,Orléans\nLe Dôme,Nîmes\n")
+    (first, *_) = passages = passages_of(tmp_path, "cafes.csv", text)
+    assert first.text == "café: Chez Béa; town: Orléans" and first.metadata == {"café": "Chez Béa", "town": "Orléans"}
+    assert ask(index_of(*passages), "Which café is in Nîmes?", first) == "Le Dôme"
