@@ -57,7 +57,8 @@ class Connection(H11Protocol):
         self._begun: Any = None  # the last request that was seen
         self._waiting = self.loop.call_later(_HEADERS_S, self._check)
         if len(self.connections) > self.most:
-            silent: Any = next((one for one in self.connections if one.cycle is None and one is not self), self)
+            others: Any = self.connections - {self}
+            silent = next((one for one in others if one.cycle is None), self)
             silent.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
