@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install site demo smollm test test-all test-llm test-vllm test-slurm lint bench clean
+.PHONY: help install site demo llm smollm test test-all test-llm test-vllm test-slurm lint bench clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -26,7 +26,11 @@ install: $(STAMP)  ## make .venv with the tested versions
 demo: $(STAMP)  ## index the sample corpus, run three methods on three retrievers, print the table (no LLM, no network)
 	$(BIN)/python inference/demo.py
 
-smollm: $(STAMP)  ## get a real language model that any machine can run (98 MB, Apache-2.0) into models/smollm2
+SIZE ?= 0.5b
+llm: $(STAMP)  ## get a real language model into models/ (Apache-2.0): 491 MB, or 1.1 GB with SIZE=1.5b
+	@$(BIN)/gnnrag llm get $(SIZE)
+
+smollm: $(STAMP)  ## get a smaller one (98 MB), converted for training as well, into models/smollm2
 	@$(BIN)/python benchmarks/smollm.py
 
 test: $(STAMP)  ## the default tests: offline, under 2 minutes on 2 quiet cores

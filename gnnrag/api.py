@@ -154,16 +154,6 @@ class Index:
         """Open an index folder; arguments and errors as those of the class."""
         return cls(path, config=config, settings=settings)
 
-    def prepare(
-        self, *, method: str | None = None, retriever: str | None = None, on_progress: OnProgress = no_progress
-    ) -> None:
-        """Build the stages that a method and a retriever read, before the first question."""
-        run_config = self._config(_dots(None, method, retriever))
-        fresh = stored.Index(self.path, index_settings(run_config), on_progress)
-        for name in needed_stages(run_config):
-            fresh.folder(name)
-        self.refresh()
-
     def add(
         self,
         documents: str | Path | Dataset,
@@ -267,7 +257,9 @@ class Index:
 
         Raises:
             ConfigError: a setting or a part that there is not, or that does not fit; a malformed filter.
-            ArtefactError: the index lacks what the retriever reads (`prepare`), or is damaged.
+            ArtefactError: the index is damaged.
+
+        What the index lacks for this method and retriever is made first, once: graphs, vectors, summaries.
         """
         options = AskOptions(method=method, retriever=retriever, settings=settings, history=history, filter=filter)
         return self._thread.wait(self._answer(question, **options))

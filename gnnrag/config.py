@@ -1,7 +1,8 @@
 """Settings: a tree of dataclasses, filled from one short YAML file and dotted overrides. Unknown keys are errors.
 
 A *choice* section names a part and carries its settings. `retriever: chg` and `retriever=chg` are short for
-`retriever.name=chg`; `retriever.damping=0.6` is a field of that part.
+`retriever.name=chg`; `retriever.damping=0.6` is a field of that part. `llm=ollama/qwen3:4b` is short for
+`llm.name=ollama llm.model=qwen3:4b`, and lets that model read the passages where nothing is said of the roles.
 """
 
 from __future__ import annotations
@@ -200,6 +201,8 @@ def load_config(
     except OmegaConfBaseException as error:
         raise ConfigError(f"{getattr(error, 'full_key', '') or '?'}: {str(error).splitlines()[0]}") from error
     names = {field.name for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    if values.get("llm", {}).pop("reads", False) and "roles" in names - values.keys():
+        values["roles"] = {"reader": {"impl": "prompted", "options": {"abstain": True, "cite": True}}}
     if "gnn" in values and "gnn" not in names and "retriever" in names:  # gnn.checkpoint: a setting of retriever=gfm
         values = layered(values, {"retriever": values.pop("gnn")})
     if "hub:" in repr(values):
@@ -292,6 +295,9 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
 def long_form(values: Any) -> dict[str, Any]:
     """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms."""
     plain = dict(values)
+    if isinstance(model := plain.get("llm"), str) and "/" in model:  # `reads`: see `load_config`
+        name, _, model = model.partition("/")
+        plain["llm"] = {"name": name, "model": model, "reads": True}
     for section in {*CHOICES, "executor"} & plain.keys():
         plain[section] = _long_section(section, plain[section], "name")
     if isinstance(plain.get("index"), Mapping):

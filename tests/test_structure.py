@@ -48,7 +48,7 @@ LEVELS: list[str] = [
     "run",
     "judge",
     "training",
-    "audit pages",
+    "pages",
     "reports",
     "api",
     "interchange serve",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from gnnrag import __version__
-from gnnrag.cli import ask, data, evaluate, index, reports, training
+from gnnrag.cli import ask, data, evaluate, index, llm, reports, training
 from gnnrag.errors import GnnragError, StoppedError
 
 
@@ -39,8 +39,9 @@ app = typer.Typer(
     """,
 )
 app.add_typer(index.app, name="index")
+app.add_typer(llm.app, name="llm")
 for command in (
-    *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.audit, evaluate.judge),
+    *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.judge),
     *(reports.compare, reports.table, reports.reproduce, training.train, training.collect_traces),
     data.exchange,
 ):

@@ -16,15 +16,23 @@ from typing import Annotated, Any
 import typer
 
 from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
+from gnnrag.cli.llm import with_chosen_model
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.filters import EXAMPLE
-from gnnrag.index.index import Index, exists
+from gnnrag.index.index import Index, closure, exists
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
-from gnnrag.run.evaluate import Pipeline, idle_settings, index_settings, open_index, require_index_or_data
+from gnnrag.run.evaluate import (
+    Pipeline,
+    idle_settings,
+    index_settings,
+    needed_stages,
+    open_index,
+    require_index_or_data,
+)
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
@@ -56,6 +64,7 @@ def ask(
         raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
     source, overrides = split(settings[1:] if question else settings)
     overrides += [f"filter={json.dumps(filter_)}"] if filter_ is not None else []
+    overrides = with_chosen_model(source, overrides)
     config = load_config(EvaluateConfig, source, overrides)
     require_index_or_data(config.index, is_given("data.path", source, overrides))
     index = _open(config, is_alone=source is None and not is_given("data", None, overrides))
@@ -88,7 +97,15 @@ def _open(config: EvaluateConfig, is_alone: bool) -> Index:
     """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
     path = config.index.path
     if is_alone and path and exists(path):
-        return Index(path, index_settings(config))
+        with progress_bar() as advance:
+            index = Index(path, index_settings(config), advance)
+            lacking = [name for name in closure(needed_stages(config), index.config) if not index.has(name)]
+            if lacking:
+                who = f"method={config.method.name} on retriever={config.retriever.name}"
+                note(f"the index lacks {', '.join(lacking)} for {who}: made now, once")
+            for name in lacking:
+                index.folder(name)
+        return index
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with progress_bar() as advance:
         index = open_index([config], data.name, data.passages, advance)
@@ -204,7 +221,9 @@ def serve(
     from gnnrag.serve.app import run
     from gnnrag.serve.settings import read_service
 
-    service = read_service(settings)
+    words, dots = [s for s in settings if "=" not in s], [s for s in settings if "=" in s]
+    file = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
+    service = read_service([*words, *with_chosen_model(file, dots)])
     if mcp:
         from gnnrag.serve.tools import serve_stdio
 

@@ -1,4 +1,4 @@
-"""Commands that run methods on benchmarks: `evaluate`, `demo`, `cross-validate`, `audit`, `judge`."""
+"""Commands that run methods on benchmarks: `evaluate`, `demo`, `cross-validate`, `judge`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gnnrag.audit import AuditRunConfig
-from gnnrag.audit import audit as run_audit
 from gnnrag.cli.console import (
     SAMPLE,
     AsJson,
@@ -27,9 +25,8 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.io import read_journal
-from gnnrag.judge import ROWS, JudgeConfig
+from gnnrag.judge import LLM_ERROR, MALFORMED, REJECTED, ROWS, JudgeConfig
 from gnnrag.judge import judge as run_judge
-from gnnrag.judge.tasks import LLM_ERROR, MALFORMED, REJECTED
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.reports import cross
@@ -124,40 +121,6 @@ def cross_validate(settings: Settings) -> int:
     return int(has_bad)
 
 
-COSTS = {"seconds": "seconds_per_question", "LLM calls": "llm_calls", "tokens": "tokens", "USD": "usd"}
-
-
-def audit(settings: Settings = []) -> None:  # noqa: B006
-    """Audit flat retrieval: which classes of questions it fails, which route serves them, and what each route costs.
-
-    \b
-    gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
-
-    Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router or by
-    their type (audit.labels=type). All of them go through audit.flat, those of failing classes through audit.routes
-    (settings: gnnrag/audit.py). The last line printed is the directory with audit.json.
-    """
-    config = load_config(AuditRunConfig, *split(settings))
-    with progress_bar() as advance:
-        path, report = run_audit(config, advance, note)
-    rows = []
-    for name, row in report["classes"].items():
-        for route, of in row["routes"].items():
-            mark = " (adopt)" if route == row["adopted"] else " (fails)" if route == "flat" and row["fails"] else ""
-            accuracy = with_interval(of["accuracy"], (of["low"], of["high"]))
-            costs = [f"{of[f'cost/{key}']:.4g}" for key in COSTS.values()]
-            rows.append([f"{name} {row['share']:.0%}", route + mark, str(of["n"]), accuracy, str(of["failed"]), *costs])
-        if row["n"] < 40:
-            note(f"{name} has {row['n']} questions; fewer than 40 make a wide interval")
-        if row["why"] and not row["judged"]:
-            note(f"{name} cannot be judged: {row['why']}")
-        elif row["fails"]:
-            note(f"{name} fails: {row['why']}; {row['adopted'] or 'no route'} closes enough of the gap")
-    title = f"{report['measure']}; {report['questions']} of {report['population']} questions"
-    print(plain_table(["class", "route", "n", "accuracy [95%]", "failed", *COSTS], rows, title))
-    print(path)
-
-
 def judge(settings: Settings, as_json: AsJson = False) -> int:
     """Let a language model judge the answers of finished runs.
 
@@ -167,7 +130,7 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
-    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
+    Settings: gnnrag/judge.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
     code is 1 where no reply of a judgement could be read.
     """
     reports = run_judge(load_config(JudgeConfig, *split(settings)), note)

@@ -31,7 +31,7 @@ from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
 from gnnrag.reports.running import outline, run_table
-from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
+from gnnrag.reports.tables import Result, Table, cells, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
 TESTS = {
@@ -95,7 +95,7 @@ def table(
     """Run every retriever on the questions of a config, and print what each finds and costs.
 
     Recall is that of the method `single`; coverage, where there are no gold passages, is the share of the references'
-    content words in the first tokens retrieved. Milliseconds are of searching alone, the query's embedding included.
+    content words in the first tokens retrieved.
     """
     source, overrides = split(settings)
     spec = retriever_table(source, [name for name in retrievers.split(",") if name] or fitting_retrievers())
@@ -111,7 +111,6 @@ def reproduce(
     ],
     only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
-    plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> int:
@@ -130,8 +129,6 @@ def reproduce(
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; configs/papers/README.md lists them")
     changes = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
     spec = retitled(load_table(source, changes), changes)
-    if plot and not spec.plot:
-        raise GnnragError(f"{source} is a table: there is nothing to draw")
     rows = [row for row in spec.rows if all(text.casefold() in row.name.casefold() for text in only)]
     if not rows:
         raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
@@ -141,9 +138,6 @@ def reproduce(
     with _row_progress() as callbacks:
         results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
     print(shown(spec, results, form))
-    if plot:
-        draw(spec, results, plot)
-        note(str(plot))
     return _has_problem(results)
 
 

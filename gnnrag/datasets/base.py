@@ -134,7 +134,7 @@ def load_dataset(
         if source.layout == "canonical" and (source.path / kb.FILE).is_file():
             nodes = kb.passage_nodes(source.path)
     if sample:
-        asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
+        asked = stratified_sample(loaded, *sample)
         skips.notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")
     else:
         asked = loaded[:limit]
@@ -163,27 +163,18 @@ def chunking(data: DataConfig) -> Chunking:
     return Chunking(data.chunk_words, data.chunk_overlap)
 
 
-def stratified_sample(
-    questions: Sequence[Question], n: int, least: int, seed: int
-) -> tuple[list[Question], dict[str, float]]:
-    """Draw `n` questions by type: in proportion, but rare types up to `least` each, which their weights make good.
-
-    Returns them in the order of `questions`, and each one's weight: its type's population share over its sample share.
-    """
+def stratified_sample(questions: Sequence[Question], n: int, seed: int) -> list[Question]:
+    """Draw `n` questions, of each type in proportion; in the order of `questions`."""
     strata: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         strata[question.type].append(question)
-    n = min(n, len(questions))
-    floor = min(least, n // len(strata)) if strata else 0
-    quota = {name: min(floor, len(rows)) for name, rows in strata.items()}
-    while sum(quota.values()) < n:  # the next one goes where most are missing from the proportion
+    quota = dict.fromkeys(strata, 0)
+    for _ in range(min(n, len(questions))):  # the next one goes where most are missing from the proportion
         open_ = [name for name, rows in strata.items() if quota[name] < len(rows)]
         quota[max(open_, key=lambda name: (len(strata[name]) * n / len(questions) - quota[name], name))] += 1
     rng = Random(seed)
     chosen = {q.id for name in sorted(strata) for q in rng.sample(strata[name], quota[name])}
-    sample = [q for q in questions if q.id in chosen]
-    shares = {name: len(rows) / len(questions) for name, rows in strata.items()}
-    return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
+    return [q for q in questions if q.id in chosen]
 
 
 def load_passages(

@@ -77,10 +77,10 @@ class Routed(Method):
     R3: the flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
     finds nothing, the flat evidence stands.
 
-    Each route's queries go to its own retriever. The counts `route_CLASS` and `escalated` say what each route cost. The
-    thresholds are to be set on an audit (`gnnrag audit`). Thematic questions need community reports, which no top-k
-    replaces; writing those is the dearest part of an index, so that they are asked for only where somebody does:
-    method.thematic.retriever=graphrag_global "method.thematic.method_settings={channel: graph}".
+    Each route's queries go to its own retriever. The counts `route_CLASS` and `escalated` say what each route cost.
+    Thematic questions need community reports, which no top-k replaces; writing those is the dearest part of an index,
+    so that they are asked for only where somebody does: method.thematic.retriever=graphrag_global
+    "method.thematic.method_settings={channel: graph}".
     """
 
     passage_local: RouteConfig = field(default_factory=lambda: RouteConfig("single", "hybrid"))

@@ -84,18 +84,6 @@ def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
     return McNemar(only_a, only_b, float(binomtest(only_a, differing).pvalue) if differing else 1.0)
 
 
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """Return the 95% interval of a share (Wilson 1927); within [0, 1] even at 0 or n."""
-    if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"{successes} of {n}: give at least one trial, and no more successes than trials")
-    p, square = successes / n, _Z * _Z
-    middle, width = p + square / (2 * n), _Z * math.sqrt(p * (1 - p) / n + square / (4 * n * n))
-    scale = 1 + square / n
-    # At 0 and n the two terms cancel, but for rounding.
-    low = 0.0 if successes == 0 else (middle - width) / scale
-    return low, 1.0 if successes == n else (middle + width) / scale
-
-
 def share_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95% interval of a mean of values from 0 to 1: wins 1, losses 0, and what lies between.
 

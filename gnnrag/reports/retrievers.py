@@ -1,28 +1,18 @@
-"""Retrievers side by side on the same questions: a table with a row for each, its recall, time and index."""
+"""Retrievers side by side on the same questions: a table with a row for each, its recall and index."""
 
 from __future__ import annotations
 
-import asyncio
-import statistics
-import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.index.index import Index
 from gnnrag.parts import names
 from gnnrag.reports.tables import Row, Table, column_of
-from gnnrag.run.evaluate import Pipeline, check_fit
-from gnnrag.session import Session
-from gnnrag.types import Query
+from gnnrag.run.evaluate import check_fit
 
 COLUMNS = (
-    "recall@2", "recall@5", "recall@10", "coverage", "query_ms", "search_calls", "fallbacks", "index_mb",
-    "build_seconds",
+    "recall@2", "recall@5", "recall@10", "coverage", "search_calls", "fallbacks", "index_mb", "build_seconds",
 )  # fmt: skip
-_WARM_UP = "Which question pays for loading a model?"
 
 
 def retriever_table(source: str | None, labels: Sequence[str]) -> Table:
@@ -48,28 +38,3 @@ def fitting_retrievers() -> list[str]:
             continue
         fitting.append(name)
     return fitting
-
-
-def time_retriever(config: EvaluateConfig, root: Path | str, texts: Sequence[str], top_k: int = 200) -> float:
-    """Return the median milliseconds of a query alone, its embedding included, on a warm retriever.
-
-    Replies of a language model come from the response cache where there is one.
-    """
-    return round(1e3 * statistics.median(asyncio.run(_seconds(config, root, texts, top_k))), 3)
-
-
-async def _seconds(config: EvaluateConfig, root: Path | str, texts: Sequence[str], top_k: int) -> list[float]:
-    pipeline = Pipeline(config, Index(root, config.index))
-    retriever: Any = pipeline.loop.retrievers[None]
-    seconds = []
-    try:
-        for text in (_WARM_UP, *texts):
-            query, started = Query(text, top_k=top_k), time.perf_counter()
-            if retriever.asks_roles:
-                await retriever.retrieve_for([query], Session(text))
-            else:
-                retriever.retrieve([query])
-            seconds.append(time.perf_counter() - started)
-    finally:
-        await pipeline.roles.close()
-    return seconds[1:]

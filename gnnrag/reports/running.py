@@ -16,7 +16,6 @@ from gnnrag.index.index import Index, closure, index_path
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
 from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
-from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
 from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_data_for, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
@@ -82,10 +81,6 @@ def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics:
     figures |= {f"step/{name}": points[-1] for name, points in metrics.get("by_step", {}).items() if points}
     if "index" in sections:
         figures |= index_figures(config)
-    if "timing" in sections:
-        data = load_data_for(config)
-        texts = [question.text for question in data.questions]
-        figures["timing/query_ms"] = time_retriever(config, index_path(config.index, data.name), texts)
 
     def values(of: Mapping[str, Any]) -> dict[str, Any]:
         return {column.name: of.get(column.key) for column in table.columns}

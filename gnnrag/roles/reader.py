@@ -50,6 +50,7 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
 
     max_tokens: int = 2048
     abstain: bool = False  # an empty answer is allowed
+    cite: bool = False  # a sentence that names its passages where a few words would do, unless `answer.style=short`
 
     def setup(self) -> None:
         options = ["abstain"] * self.abstain
@@ -64,7 +65,8 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
             need_answer((answer := parse_hipporag(text)).text, task.question.text)
             return answer
 
-        task = replace(task, style=task.style or answer_style(task.question.text))
+        style = answer_style(task.question.text)
+        task = replace(task, style=task.style or ("sentence" if self.cite and style == "short" else style))
         values = {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)

@@ -1,4 +1,4 @@
-"""Rows for training made of data sets alone: of sub-questions, trajectories, verdicts and answers in their questions.
+"""Rows for training made of data sets alone: of sub-questions, trajectories and verdicts in their questions.
 
 `steps_of` and `verdicts_of` are where formats of traces are read, whoever wrote them: people or a language model. What
 else a set records of its questions is in `Question.extra`, under the keys of its file.
@@ -11,20 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge
 
 from gnnrag.config import DataConfig, Share
 from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import gives_away
-from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.tuned.causal_reader import brief_chat, brief_reply
-from gnnrag.roles.verifier import verifier_chat
+from gnnrag.roles.base import Thoughts
 from gnnrag.session import normalised
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import FoldConfig, draw
-from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, Turn, VerifierRow
+from gnnrag.training.rows import ShownPassage, ThoughtsRow, VerifierRow
 from gnnrag.training.traces import parts_of
 from gnnrag.types import Passage, Question
 
@@ -46,7 +43,6 @@ class ThoughtsRowsConfig(MadeRowsConfig):
     """Rows of a thought generator: a row for each step, with the passages of earlier ones, the latest first."""
 
     shown: Annotated[int, Ge(1)] = 2
-    prompt: str = "thoughts_brief"  # what the rows show; the training is given the same as data.prompt
     words: Annotated[int, Ge(1)] = 60  # most words of a passage: what is learned is to read its beginning
     asked: Share = 0.5  # share of later steps that list the queries before them as asked already
 
@@ -56,15 +52,6 @@ class VerifierRowsConfig(MadeRowsConfig):
     """Rows of a verifier: a claim with the passage that was judged, among others."""
 
     words: Annotated[int, Ge(1)] = 200  # most words of a passage
-
-
-@dataclass
-class ReaderRowsConfig(MadeRowsConfig):
-    """Rows of a reader that answers with citations; questions on one article (title) are in one part."""
-
-    shown: Annotated[int, Ge(2)] = 5  # the gold ones among them
-    # share of rows that show no gold passage, so that `unknown` is right
-    unanswerable: Annotated[float, Ge(0), Lt(1)] = 0.15
 
 
 def opened(config: MadeRowsConfig) -> Iterator[tuple[str, Dataset]]:
@@ -90,7 +77,7 @@ def cut(passage: Passage, words: int) -> Passage:
     return Passage(passage.id, passage.title, " ".join(passage.text.split()[:words]))
 
 
-def common(key: str, name: str, question: Question, shown: Sequence[Passage], chat: Sequence[Any]) -> dict[str, Any]:
+def common(key: str, name: str, question: Question, shown: Sequence[Passage]) -> dict[str, Any]:
     """Return the fields that all rows have."""
     return {
         "id": key,
@@ -98,7 +85,6 @@ def common(key: str, name: str, question: Question, shown: Sequence[Passage], ch
         "question_id": question.id,
         "question": question.text,
         "passages": tuple(ShownPassage(id=p.id, title=p.title, text=p.text) for p in shown),
-        "messages": tuple(Turn(role=m.role, content=m.content) for m in chat),
     }
 
 
@@ -195,14 +181,12 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
                     shown = [cut(passage, config.words) for passage in list(known.values())[: config.shown]]
                     is_listed = draw(key, "sub_questions/asked") < config.asked
                     earlier = tuple(step.query for step in steps[:place]) if is_listed else ()
-                    asked = Question(question.id, question.text)
-                    task = ThoughtsTask(asked, tuple(shown), (), earlier, 2 if earlier else 1)
                     yield ThoughtsRow(
-                        **common(key, name, question, shown, thoughts_chat(task, thoughts, config.prompt)),
+                        **common(key, name, question, shown),
                         part=parts[question.id],
                         teacher=teacher,
                         source={"type": question.type, "hop": place + 1, "hops": len(steps)},
-                        round=task.round,
+                        round=2 if earlier else 1,
                         earlier=earlier,
                         fast=thoughts.fast,
                         slow=thoughts.slow,
@@ -237,53 +221,12 @@ def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator
                 every = {id_: passages[id_], **others(question, data.passages, config.shown - 1, "verdicts")}
                 order = sorted(every, key=lambda one: draw(f"{key}/{one}", "verdicts/order"))
                 shown = [cut(every[one], config.words) for one in order]
-                task = VerifierTask(Question(question.id, question.text), Chain(question.text), tuple(shown))
-                selected = (id_,) if supports else ()
                 yield VerifierRow(
-                    **common(key, name, question, shown, verifier_chat(task, selected)),
+                    **common(key, name, question, shown),
                     part=parts[question.id],
                     teacher=judge,
                     source={"type": question.type},
                     chain=question.text,
-                    selected=selected,
+                    selected=(id_,) if supports else (),
                     gold=(id_,) if is_supported.get(id_) else (),
                 )
-
-
-# ------------------------------------------------------------------------------------------------------------- readers
-def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[ReaderRow]:
-    """Yield the rows of all sets, in the order of their questions.
-
-    Questions without an answer, or with more gold passages than a row shows, give none, and are counted.
-    """
-    for name, data in opened(config):
-        passages = {passage.id: passage for passage in data.passages}
-        parts = parts_of(((p.title, p.title) for p in data.passages), config.folds)
-        of_title: dict[str, list[str]] = {}
-        for passage in data.passages:
-            of_title.setdefault(passage.title, []).append(passage.id)
-        for question in data.questions:
-            if not (question.answers and question.gold and len(question.gold) < config.shown):
-                dropped["without an answer or gold, or too much of it"] += 1
-                continue
-            key = f"{name}/{question.id}"
-            is_answered = draw(key, "reader/unanswerable") >= config.unanswerable
-            gold = question.gold if is_answered else ()
-            # Beside the gold ones: passages of the same titles, which are hard, then any.
-            near = [id_ for g in question.gold for id_ in of_title[passages[g].title] if id_ not in question.gold]
-            near.sort(key=lambda id_: draw(f"{question.id}/{id_}", "reader/near"))
-            more = list(dict.fromkeys([*near, *others(question, data.passages, config.shown, "reader/any")]))
-            ids = [*gold, *more[: config.shown - len(gold)]]
-            ids.sort(key=lambda id_: draw(f"{key}/{id_}", "reader/order"))
-            shown = tuple(passages[id_] for id_ in ids)
-            numbers = [place for place, id_ in enumerate(ids, start=1) if id_ in gold]
-            reply = brief_reply(question.answers[0] if is_answered else "", numbers)
-            chat = brief_chat(ReaderTask(Question(question.id, question.text), shown), reply)
-            yield ReaderRow(
-                **common(key, name, question, shown, chat),
-                part=parts[passages[question.gold[0]].title],
-                teacher="gold",
-                source={"type": question.type},
-                answers=question.answers if is_answered else (),
-                cited=tuple(ids[n - 1] for n in numbers),
-            )

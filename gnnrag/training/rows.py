@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from gnnrag.datasets.jsonl import parse_row, read_jsonl_by_id
 from gnnrag.errors import DataError
@@ -16,13 +16,6 @@ from gnnrag.types import Passage
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Turn(_Model):
-    """A turn of a chat."""
-
-    role: str
-    content: str
 
 
 class ShownPassage(_Model):
@@ -58,13 +51,6 @@ class _Row(_Model):
     teacher: str = ""  # who decided: `oracle`, `prompted:MODEL`, ...
     source: dict[str, Any] = {}  # method, retriever, round and whatever else tells where the row comes from
     passages: tuple[ShownPassage, ...]
-    messages: tuple[Turn, ...] = ()  # the decision as a chat that ends with the teacher's reply; may be empty
-
-    @model_validator(mode="after")
-    def _ends_with_the_reply(self) -> _Row:
-        if self.messages and (self.messages[-1].role != "assistant" or len(self.messages) < 2):
-            raise ValueError("messages must end with the assistant's reply, after the turn that asks for it")
-        return self
 
 
 class VerifierRow(_Row):
@@ -88,13 +74,6 @@ class ThoughtsRow(_Row):
     pool: tuple[str, ...] = ()  # ids of the pool's first passages (50) before the decision, best first
     gold: tuple[str, ...] = ()  # ids of the question's gold passages, where they are known
     candidates: tuple[Candidate, ...] = ()  # other queries with their gains: preferences are trained from these
-
-
-class ReaderRow(_Row):
-    """The answer to a question from the passages shown."""
-
-    answers: tuple[str, ...] = ()  # accepted ones; empty: the passages do not hold it, and abstaining is right
-    cited: tuple[str, ...] = ()  # ids of the passages that the answer rests on
 
 
 RowT = TypeVar("RowT", bound=_Row)

@@ -24,10 +24,8 @@ from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
 from gnnrag.parts import part_from_settings, set_up
-from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.verifier import verifier_chat
 from gnnrag.run.evaluate import (
     Observer,
     Pipeline,
@@ -45,7 +43,6 @@ from gnnrag.training.rows import (
     Gain,
     ShownPassage,
     ThoughtsRow,
-    Turn,
     VerifierRow,
     gain,
     plain_rows,
@@ -77,7 +74,8 @@ class TracesConfig:
     candidates: Literal["bridges"] | None = None  # what makes further queries, to label with their gains
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: Annotated[int, Ge(0)] = 5  # hits of each that are looked at
-    chat_passages: Annotated[int, Ge(1)] = 20  # most passages in the chat of a verifier row
+    # most passages in the chat of a verifier row: what is right, and the hardest others
+    chat_passages: Annotated[int, Ge(1)] = 20
     keep: KeepConfig = field(default_factory=KeepConfig)
     folds: FoldConfig = field(default_factory=FoldConfig)
 
@@ -252,35 +250,6 @@ def _helped(decision: Decision, keep: KeepConfig) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
-def with_chat(row: RowT, most: int) -> RowT:
-    """Return a row with its `messages`; thoughts without a reply have none.
-
-    The chat of a verifier row shows at most `most` of the passages that it saw: the positives and the hardest
-    negatives, in the order shown; their ids are noted in `source.chat`.
-    """
-    question = Question(row.question_id, row.question)
-    if isinstance(row, VerifierRow):
-        seen = row.passages[: row.source.get("seen", len(row.passages))]
-        positive = {*row.gold, *row.selected}
-        room = max(0, most - sum(p.id in positive for p in seen))
-        hardest = [p.id for p in seen if p.id not in positive][:room]
-        shown = [p for p in seen if p.id in positive or p.id in hardest][:most]
-        task = VerifierTask(question, Chain(row.chain), tuple(p.passage for p in shown))
-        source = {**row.source, "chat": [p.id for p in shown]}
-        return row.model_copy(update={"messages": _turns(verifier_chat(task, row.selected)), "source": source})
-    if not (row.fast or row.slow or row.sufficient):
-        return row
-    chain, passages = row.source.get("chain"), tuple(p.passage for p in row.passages)
-    may_stop = bool(row.source.get("may_stop"))
-    asked = ThoughtsTask(question, passages, (), row.earlier, 1, chain is not None, may_stop)
-    reply = Thoughts(row.fast, row.slow, row.sufficient, chain)
-    return row.model_copy(update={"messages": _turns(thoughts_chat(asked, reply))})
-
-
-def _turns(messages: Sequence[Any]) -> tuple[Turn, ...]:
-    return tuple(Turn(role=m.role, content=m.content) for m in messages)
-
-
 @dataclass
 class RowMaker:
     """Makes the rows of a recorded run."""
@@ -296,17 +265,18 @@ class RowMaker:
 
     def row(self, decision: Decision, helped: bool = True) -> Row:
         """Return the row of a decision; of thoughts that did not help, only the candidates are kept."""
-        if decision.role == "thoughts":
-            return with_chat(self._thoughts(decision, helped), self.chat_passages)
-        return with_chat(self._verifier(decision), self.chat_passages)
+        return self._thoughts(decision, helped) if decision.role == "thoughts" else self._verifier(decision)
 
     def _verifier(self, decision: Decision) -> VerifierRow:
         """What it saw is in pool order; near misses without a score follow."""
         event, question = decision.event, decision.question
         seen, selected, gold = event["passages"], set(event["selected"]), set(question.gold)
         mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in seen]
+        right = [id_ for id_ in seen if id_ in selected or id_ in gold]
+        others = [id_ for id_ in seen if id_ not in right][: max(0, self.chat_passages - len(right))]
+        chat = [id_ for id_ in seen if id_ in right or id_ in others][: self.chat_passages]
         return VerifierRow(
-            **self._shared(decision, [*seen, *mined], seen=len(seen), mined=len(mined)),
+            **self._shared(decision, [*seen, *mined], seen=len(seen), mined=len(mined), chat=chat),
             chain=event["chain"],
             support=tuple(event["support"]),
             selected=tuple(id_ for id_ in seen if id_ in selected),
@@ -375,9 +345,13 @@ def distinct(rows: Iterable[RowT]) -> list[RowT]:
     """Return the first of all rows that show and say the same of one question."""
     first: dict[Hashable, RowT] = {}
     for row in rows:
-        labels = tuple((c.text, c.gain) for c in row.candidates) if isinstance(row, ThoughtsRow) else row.selected
-        shown = frozenset(p.id for p in row.passages)
-        first.setdefault((row.question_id, shown, tuple(t.content for t in row.messages), labels), row)
+        said: tuple[Hashable, ...]
+        if isinstance(row, ThoughtsRow):
+            gains = tuple((c.text, c.gain) for c in row.candidates)
+            said = (row.fast, row.slow, row.sufficient, row.earlier, gains)
+        else:
+            said = (row.chain, row.selected)
+        first.setdefault((row.question_id, frozenset(p.id for p in row.passages), said), row)
     return list(first.values())
 
 

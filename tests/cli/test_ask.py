@@ -132,6 +132,18 @@ def test_an_index_is_not_replaced_by_other_data_unasked(tmp_path: Path, capsys: 
 
 
 @pytest.mark.slow
+def test_what_an_index_lacks_is_made_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.txt").write_text("Carl Holm built a lighthouse at Skagen.")
+    own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.path={tmp_path / 'i'}"]
+    assert run(["index", "build", f"data.path={tmp_path}", *own, "retriever=lightrag"]) == 0
+    capsys.readouterr()
+    asked = ["Who built a lighthouse?", f"index.path={tmp_path / 'i'}", "method=single", "retriever=raptor"]
+    assert call(asked) == 0
+    assert "the index lacks tree for method=single on retriever=raptor" in capsys.readouterr().err
+    assert call(asked) == 0
+    assert "lacks" not in capsys.readouterr().err
+
+
 def test_explain(arguments: list[str], indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call([QUESTION, *arguments, "--explain"]) == 2
     assert "--explain: retriever=bm25 has no paths to show; retriever=gfm has" in capsys.readouterr().err

@@ -12,8 +12,7 @@ import yaml
 
 from gnnrag.config import load_config
 from gnnrag.datasets.base import load_dataset
-from gnnrag.judge import JudgeConfig
-from gnnrag.judge.tasks import DIMENSIONS
+from gnnrag.judge import DIMENSIONS, JudgeConfig
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.io import write_jsonl
-from gnnrag.training.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow, plain_rows
+from gnnrag.training.rows import Candidate, ShownPassage, ThoughtsRow, VerifierRow, plain_rows
 
 NAMES = ("Ada", "Bruno", "Clara", "Dario", "Edith", "Farid", "Greta", "Henri", "Ines", "Jonas", "Karin", "Luigi")
 TOWNS = ("Kalmar", "Lund", "Porto", "Siena", "Gent", "Bergen", "Turku", "Cadiz", "Graz", "Arles", "Delft", "Brno")
@@ -58,10 +58,6 @@ def thoughts_row(number: int, **fields: Any) -> ThoughtsRow:
         "question": f"Who directed the film number {number}?",
         "teacher": "toy",
         "passages": (passage(number), passage(number + 1)),
-        "messages": (
-            Turn(role="user", content="?"),
-            Turn(role="assistant", content=f"Fast Thought: {fast}\nSlow Thought: {slow}"),
-        ),
         "earlier": ("an earlier search",) if number % 2 else (),
         "fast": fast,
         "slow": slow,
@@ -88,7 +84,6 @@ def verifier_row(number: int, **fields: Any) -> VerifierRow:
         "teacher": "toy",
         "source": {"seen": 4},
         "passages": passages,
-        "messages": (Turn(role="user", content="?"), Turn(role="assistant", content=json.dumps({"selected": chosen}))),
         "chain": f"film {number} - directed by - {NAMES[number % 12]}",
         "selected": tuple(passages[i - 1].id for i in chosen),
         "gold": tuple(passages[i - 1].id for i in chosen),

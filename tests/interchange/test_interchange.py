@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,19 +107,3 @@ def test_the_graph_in_networkx_and_graphml(index: Index, tmp_path: Path) -> None
     read = nx.read_graphml(tmp_path / "graph.graphml", force_multigraph=True)
     assert set(read.nodes) == set(made.nodes) and read.number_of_edges() == made.number_of_edges()
     assert read.nodes["Andrei Tarkovsky"] == made.nodes["Andrei Tarkovsky"]
-
-
-def test_langchain_finds_the_same_passages(index: Index) -> None:
-    pytest.importorskip("langchain_core")
-    from gnnrag.interchange.langchain import GnnragRetriever
-
-    plain = GnnragRetriever(index=index, k=2, retriever="bm25")
-    documents = plain.invoke("Who directed Solaris?")
-    assert [d.id for d in documents] == [
-        f.passage.id for f in index.search("Who directed Solaris?", 2, retriever="bm25")
-    ]
-    assert documents[0].metadata["rank"] == 1 and "Solaris" in documents[0].page_content
-    rounds = GnnragRetriever(index=index, k=2, retriever="bm25", method="single")
-    assert [d.id for d in rounds.invoke("Solaris")] == [d.id for d in asyncio.run(rounds.ainvoke("Solaris"))]
-    chain = plain | (lambda found: len(found))
-    assert chain.invoke("Solaris") == len(plain.invoke("Solaris"))

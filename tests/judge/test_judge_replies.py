@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gnnrag.judge.tasks import DIMENSIONS, parse_score, parse_verdict
+from gnnrag.judge import DIMENSIONS, parse_score, parse_verdict
 from gnnrag.roles.prompting import MalformedError
 from tests.helpers.judged import verdict
 

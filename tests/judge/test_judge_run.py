@@ -11,8 +11,7 @@ import pytest
 from gnnrag.cli.evaluate import judge_remarks as remarks
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.io import read_journal
-from gnnrag.judge import judge
-from gnnrag.judge.tasks import CRITERIA
+from gnnrag.judge import CRITERIA, judge
 from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Request
 from gnnrag.metrics.statistics import bootstrap_interval
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.judge.answers import golden_evidence, load_data, long_answer, plain_text, read_run, shortened
+from gnnrag.judge import golden_evidence, load_data, long_answer, read_run, shortened
 from gnnrag.types import Passage, Question
 from tests.helpers.judged import question, write_data, write_run
 
@@ -65,25 +65,6 @@ def test_golden_evidence() -> None:
     whole = Question("q", "?", gold=("p", "r"), evidence=(("h", "r", "t"), ("t", "r", "a")))
     assert golden_evidence(whole, passages) == "T\ntext\n\nmore"
     assert golden_evidence(whole, {}) == "h | r | t\nt | r | a" and golden_evidence(Question("q", "?"), passages) == ""
-
-
-@pytest.mark.parametrize(
-    "text, plain",
-    [
-        ("**Paris**", "Paris"),
-        ("# Paris", "Paris"),
-        ("## **Answer: Paris** ##", "Paris ##"),
-        ("It lies on the Seine.\n\n**Answer: Paris**", "It lies on the Seine.\n\nParis"),
-        ("## Logic draft\nSo.\n\n**Final answer**\n\n**Paris**", "So.\n\nParis"),
-        ("Slow thought: s.\nPath 2: a - b\n---\n**Answer**: C#", "s.\na - b\n\nC#"),
-        ("So.\nAnswer:\nRome", "So.\n\nRome"),
-        ("Answer:", "Answer:"),
-        ("***", "***"),
-        ("", ""),
-    ],
-)
-def test_headings_go_and_answers_stay(text: str, plain: str) -> None:
-    assert plain_text(text) == plain
 
 
 def test_a_cut_keeps_the_end() -> None:

@@ -46,7 +46,7 @@ def texts(replies: list[Reply]) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose weights are numbers of half precision, as they are in the file."""
     pytest.importorskip("openvino_genai", reason="run: pip install 'gnnrag[openvino]'")
-    pytest.importorskip("gguf", reason="run: pip install 'gnnrag[smollm]'")
+    pytest.importorskip("gguf", reason="run: pip install 'gnnrag[openvino]'")
     from transformers import AutoModelForCausalLM
 
     folder = make_tiny_model(tmp_path_factory.mktemp("openvino"), lively=True)

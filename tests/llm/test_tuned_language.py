@@ -20,7 +20,7 @@ from gnnrag.roles.tuned.checkpoint import tuned_folder
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.training.language.data import task_of
+from gnnrag.training.language.data import chat, task_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
@@ -52,7 +52,7 @@ class Lab:
         made += ["keep.helped=false", "keep.clean=false", "chat_passages=4"]
         assert run(["collect-traces", *self.dots, *made]) == 0
         self.prompts = {role: write_prompt(role, folder) for role in PROMPTS}
-        texts = [turn.content for role in PROMPTS for row in self.rows(role) for turn in row.messages[-2:]]
+        texts = [turn.content for role in PROMPTS for row in self.rows(role) for turn in chat(row)[-2:]]
         self.base = make_tiny_model(folder / "base", texts, width=128, lively=True, vocabulary=2048)
 
     def rows(self, role: str) -> list[Any]:

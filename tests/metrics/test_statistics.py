@@ -14,7 +14,6 @@ from gnnrag.metrics.statistics import (
     mcnemar,
     paired_difference,
     share_interval,
-    wilson_interval,
 )
 
 
@@ -70,8 +69,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
         (lambda: bootstrap_interval([1.0, float("nan")]), "finite"),
         (lambda: paired_difference([1.0, 0.0], [1.0]), "a has 2 questions, b has 1"),
         (lambda: mcnemar([0.5], [1.0]), "right or wrong"),
-        (lambda: wilson_interval(0, 0), "0 of 0"),
-        (lambda: wilson_interval(3, 2), "3 of 2"),
         (lambda: share_interval([]), "at least one value"),
         (lambda: share_interval([1.5]), "from 0 to 1"),
     ],
@@ -79,20 +76,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
 def test_wrong_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    "successes, n, low, high",
-    [(176, 200, 0.827656, 0.918021), (52, 100, 0.423164, 0.615356), (6, 40, 0.070611, 0.290726)],
-)
-def test_wilson_golden(successes: int, n: int, low: float, high: float) -> None:
-    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=1e-6)
-
-
-def test_wilson_at_the_ends() -> None:
-    none, every = wilson_interval(0, 7), wilson_interval(7, 7)
-    assert none[0] == 0.0 and every[1] == 1.0 and 0 < none[1] < 1
-    assert (1 - every[1], 1 - every[0]) == pytest.approx(none)
 
 
 def test_the_interval_of_shares() -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.judge.answers import plain_text, shortened
-from gnnrag.judge.tasks import parse_score
+from gnnrag.judge import parse_score, shortened
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_verdict
@@ -66,9 +65,8 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "thoughts": lambda text: parse_thoughts(text, may_stop=True, with_chain=True),
     "hyper": LightRAGTriples().read,
     "score": parse_score,
-    "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
-    "shortened": lambda text: shortened(plain_text(text), 100),
+    "shortened": lambda text: shortened(text, 100),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
 ATOMS = (

@@ -26,10 +26,18 @@ from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import RunContext, chosen_training
 from gnnrag.training.hf_trainer import RunCallback
-from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, read_role, task_of
+from gnnrag.training.language.data import (
+    Examples,
+    TrainLanguageConfig,
+    asked,
+    check_language,
+    read_role,
+    reply_of,
+    task_of,
+)
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
-from gnnrag.training.rows import Candidate, Turn
+from gnnrag.training.rows import Candidate
 from gnnrag.training.rundir import TrainingRun
 from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
 from tests.helpers.tiny_model import make_tiny_model
@@ -77,9 +85,9 @@ def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..
 
 def test_a_reply_is_parsed_into_what_the_teacher_said() -> None:
     row, choice = thoughts_row(3), verifier_row(3)
-    thoughts = parse_thoughts(row.messages[-1].content)
+    thoughts = parse_thoughts(reply_of(row))
     assert (thoughts.fast, thoughts.slow) == (row.fast, row.slow)
-    numbers = parse_selection(choice.messages[-1].content)
+    numbers = parse_selection(reply_of(choice))
     assert tuple(choice.passages[n - 1].id for n in sorted(numbers)) == choice.selected
 
 
@@ -94,7 +102,7 @@ def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any
 
 def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
     trainer, examples = trainer_of(tmp_path, base)
-    by_reply = {row.messages[-1].content: row for row in map(thoughts_row, range(24))}
+    by_reply = {reply_of(row): row for row in map(thoughts_row, range(24))}
     for example in trainer.train_dataset:
         labels = example["labels"]
         reply = [token for token in labels if token != -100]
@@ -131,20 +139,15 @@ def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> 
     examples, rows = opened(tmp_path, base), [thoughts_row(n) for n in range(24)]
     assert sum(len(examples.supervised(row)) for row in rows) == len(rows)
     prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
-    reply = examples.tokenizer(rows[0].messages[-1].content)["input_ids"]
+    reply = examples.tokenizer(reply_of(rows[0]))["input_ids"]
     examples.context = len(prompt) + len(reply) + 1  # and its end
     assert examples.supervised(rows[0])
     examples.context -= 1
     assert not examples.supervised(rows[0]) and examples.dropped == {"too long": 1}
 
 
-def test_rows_asked_with_another_prompt_are_refused(tmp_path: Path) -> None:
-    path = write_rows(tmp_path, "thoughts", 3)
-    with pytest.raises(DataError, match="line 1: row 't0' does not show the prompt 'thoughts' of this version"):
-        read_role("thoughts", [str(path)])
-    row = thoughts_row(0)
-    turns = [Turn(role=m.role, content=m.content) for m in asked(row)]
-    path = write_rows(tmp_path, "thoughts", 1, messages=(*turns, row.messages[-1]))
+def test_a_row_stands_in_one_file(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, "thoughts", 1)
     assert len(read_role("thoughts", [str(path)]).rows) == 1
     with pytest.raises(DataError, match="id 't0' stands in another of the files"):
         read_role("thoughts", [str(path), str(path)])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import DataError
+from gnnrag.training.language.data import reply_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from training.make_rows import main
 
@@ -73,7 +74,7 @@ def test_every_form_of_steps_gives_rows(
     rows = read_rows(tmp_path / "set" / "rows.jsonl", ThoughtsRow)
     assert [row.fast for row in rows] == queries and {row.teacher for row in rows} == {teacher}
     assert [row.earlier for row in rows] == [tuple(queries[:n]) for n in range(len(queries))]
-    assert all(row.messages[-1].content.startswith(f"Fast Thought: {row.fast}") for row in rows)
+    assert all(reply_of(row).startswith(f"Fast Thought: {row.fast}") for row in rows)
     if shown:
         assert rows[1].passages[0].text == shown
 

@@ -20,6 +20,7 @@ from gnnrag.run.evaluate import Pipeline
 from gnnrag.run.rundir import read_predictions
 from gnnrag.training import traces
 from gnnrag.training.config import FoldConfig
+from gnnrag.training.language.data import asked, reply_of
 from gnnrag.training.rows import Gain, ThoughtsRow, VerifierRow, gain, read_rows
 from gnnrag.training.traces import Decision, KeepConfig, decisions_of, distinct, parts_of, verdict_on
 from gnnrag.types import Query, Question
@@ -132,7 +133,7 @@ def test_the_oracles_verdicts_are_rows(root: Path, oracle: Path) -> None:
         for shown in row.passages:
             assert shown.cosine == pytest.approx(float(cosines[index.position[shown.id]]), abs=1e-6)
         chat = row.source["chat"]
-        assert [chat[n - 1] for n in sorted(parse_selection(row.messages[-1].content))] == list(row.selected)
+        assert [chat[n - 1] for n in sorted(parse_selection(reply_of(row)))] == list(row.selected)
         assert row.teacher == "oracle" and row.set == "set" and row.source["retriever"] == "dense"
 
 
@@ -146,7 +147,7 @@ def test_gains_are_those_of_the_rankings(root: Path, oracle: Path) -> None:
             if text is not None:
                 ranking = retriever.retrieve([Query(text, top_k=3)])[0]
                 assert row.gains[kind] == pytest.approx(gain(ranking.ids, row.pool, row.gold).value, abs=1e-6)
-        reply = parse_thoughts(row.messages[-1].content)
+        reply = parse_thoughts(reply_of(row))
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
 
@@ -186,7 +187,7 @@ def test_candidates_are_labelled_with_what_they_would_gain(
         for candidate in row.candidates:
             found = gain(retriever.retrieve([Query(candidate.text, top_k=3)])[0].ids, row.pool, row.gold)
             assert (candidate.gain, candidate.new) == (pytest.approx(found.value, abs=1e-6), found.new)
-        assert bool(row.messages) == bool(row.fast or row.slow)
+        assert bool(reply_of(row)) == bool(row.fast or row.slow)
     same = {p.question_id: (p.ranking, p.usage) for p in read_predictions(oracle / "run")}
     for p in read_predictions(root / "titles" / "run-bridges"):
         assert (p.ranking, p.usage) == same[p.question_id], "they leave no mark on the run"
@@ -209,7 +210,7 @@ def test_a_prompted_teacher_gives_the_chats_it_was_asked(
     else:
         assert meta["counts"]["verifier"]["failed"] == 8 and not (tmp_path / "verifier.jsonl").exists()
     for row in rows:
-        assert tuple((t.role, t.content) for t in row.messages[:-1]) in sent, "a row shows what the teacher was asked"
+        assert tuple((t.role, t.content) for t in asked(row)) in sent, "a row shows what the teacher was asked"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_no_question_is_on_two_sides(questions: list[tuple[str, str]], count: in
 def test_a_decision_stays_once() -> None:
     rows = [
         verifier_row("1"), verifier_row("2"), verifier_row("3", selected=[]), verifier_row("4", "q2"),
-        verifier_row("5", messages=[{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]),
+        verifier_row("5", chain="another"),
     ]  # fmt: skip
     assert [row.id for row in distinct(rows)] == ["1", "3", "4", "5"]
     plain = {"set": "s", "question_id": "q", "question": "Q", "passages": [], "fast": "Who?"}

@@ -17,12 +17,11 @@ from gnnrag.io import file_digest
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts import Prompt, load_prompt
-from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
-from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
 
@@ -81,8 +80,7 @@ class TrainLanguageConfig(CommonConfig):
 def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     if not config.data.rows:
-        made = "training/make_rows.py" if role == "reader" else "gnnrag collect-traces"
-        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
+        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of gnnrag collect-traces")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage != "sft" and role != "thoughts":
@@ -93,16 +91,15 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
 
 
-ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
-PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
-AnyRow = VerifierRow | ThoughtsRow | ReaderRow
+ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
+AnyRow = VerifierRow | ThoughtsRow
 
 
 @dataclass
 class RoleRows:
     """The rows of a role."""
 
-    role: str  # `verifier`, `thoughts` or `reader`
+    role: str  # `verifier` or `thoughts`
     prompt: Prompt  # of the role at inference
     prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
     rows: list[AnyRow]  # all of them, in the order of the files
@@ -141,57 +138,56 @@ class RoleRows:
 
 
 def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRows:
-    """Read the rows of a role, and check that they were asked as the role asks now.
+    """Read the rows of a role; `prompt_name` is of another prompt than the role's own.
 
-    `prompt_name` is of another prompt, which then takes the place of the one that the teacher was asked with. Raises
-    DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
+    Raises DataError: no such file, a line that is no row, or a row that two files have.
     """
-    prompt = load_prompt(prompt_name or PROMPTS.get(role, role))
+    prompt = load_prompt(prompt_name or role)
     rows: dict[str, AnyRow] = {}
     digests = {}
     for path in map(Path, paths):
         for number, row in enumerate(read_rows(path, ROWS[role]), start=1):
             if row.id in rows:
                 raise DataError(path, f"id {row.id!r} stands in another of the files, too", number)
-            turns = [(turn.role, turn.content) for turn in row.messages[:-1]]
-            if row.messages and not prompt_name and turns != [(m.role, m.content) for m in asked(row)]:
-                problem = f"row {row.id!r} does not show the prompt {prompt.name!r} of this version"
-                fix = f"collect the traces again, or set data.prompt={prompt.name} to have this version's instead"
-                raise DataError(path, f"{problem}; {fix}", number)
             rows[row.id] = row
         digests[path.name] = file_digest(path)
     return RoleRows(role, prompt, prompt_name, list(rows.values()), digests)
 
 
-def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
+def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
     """Return the task of a row's decision, with the passages that its chat shows."""
     question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
         return VerifierTask(question, Chain(row.chain, support=row.support), passages)
-    if isinstance(row, ReaderRow):
-        return ReaderTask(question, passages)
     with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
     return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
 
 
-def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
-    """Return the conversation that the role has about a row's decision, up to where the model speaks.
+def chat(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
+    """Return the conversation about a row's decision, which ends with the teacher's reply; `prompt`: by another one."""
+    task: Any = task_of(row)
+    if isinstance(row, VerifierRow):
+        return verifier_chat(task, row.selected, prompt)
+    said = Thoughts(row.fast, row.slow, row.sufficient, row.source.get("chain"))
+    return thoughts_chat(task, said, prompt)
 
-    `prompt` names another prompt than the role's own.
-    """
-    task = task_of(row)
-    if isinstance(task, VerifierTask):
-        return verifier_chat(task, (), prompt)[:-1]
-    if isinstance(task, ReaderTask):
-        return brief_chat(task, "", prompt)[:-1]
-    return thoughts_chat(task, Thoughts(), prompt)[:-1]
+
+def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
+    """Return the conversation that the role has about a row's decision, up to where the model speaks."""
+    return chat(row, prompt)[:-1]
+
+
+def reply_of(row: AnyRow) -> str:
+    """Return the teacher's reply; empty for thoughts of which none helped."""
+    is_silent = isinstance(row, ThoughtsRow) and not (row.fast or row.slow or row.sufficient)
+    return "" if is_silent else chat(row)[-1].content
 
 
 def shown(row: AnyRow) -> tuple[Passage, ...]:
     """Return the passages that the role's chat shows: a verifier's row holds more, and mined ones behind them."""
     passages = {passage.id: passage.passage for passage in row.passages}
-    chat = row.source.get("chat") or list(passages)[: row.source.get("seen", len(passages))]
-    return tuple(passages[id_] for id_ in chat)
+    ids = row.source.get("chat") or list(passages)[: row.source.get("seen", len(passages))]
+    return tuple(passages[id_] for id_ in ids)
 
 
 class Examples:
@@ -232,9 +228,9 @@ class Examples:
 
     def supervised(self, row: AnyRow) -> list[dict[str, Any]]:
         """Return the teacher's reply to a row; the loss is on the reply."""
-        if not row.messages:
+        if not (text := reply_of(row)):
             self.dropped["without a reply"] += 1
-        elif self.fits(row, text := row.messages[-1].content):
+        elif self.fits(row, text):
             return [{"prompt": self.prompt(row), "completion": _said(text)}]
         return []
 

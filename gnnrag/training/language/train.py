@@ -34,6 +34,7 @@ from gnnrag.training.language.data import (
     TrainLanguageConfig,
     check_language,
     read_role,
+    reply_of,
     task_of,
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
@@ -48,7 +49,7 @@ try:
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
 
-TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
+TITLES = {"verifier": "Verifier", "thoughts": "Thought generator"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
@@ -211,7 +212,7 @@ class LanguageTraining(Training):
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
         torch.cuda.empty_cache()  # of the trainer
-        rows = [row for row in self.rows.of(self.parts, "report") if row.messages or row.set in self.corpora]
+        rows = [row for row in self.rows.of(self.parts, "report") if reply_of(row) or row.set in self.corpora]
         rows = rows[self.context.share]
         metrics = asyncio.run(self._measure(rows)) if rows else []
         report = [
@@ -279,13 +280,6 @@ class VerifierLanguageTraining(LanguageTraining):
 
     role, prefix = "verifier", "verifier-causal"
     columns = ("precision", "recall", "f1", "parse_failure")
-
-
-class ReaderLanguageTraining(LanguageTraining):
-    """A causal language model that answers briefly, with the passages that it rests on."""
-
-    role, prefix = "reader", "reader-causal"
-    columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):
