@@ -51,6 +51,7 @@ class TextConfig:
     # Who finds phrases; blank:en: rules; spacy: an installed English model; auto: that, else rules; or a name, a folder
     language: str = "blank:en"
     phrase_rules: Literal["clean", "official"] = "clean"  # needs a tagger
+    splitter: Literal["rules", "blingfire"] = "rules"  # of sentences; blingfire: MGranRAG's, needs the extra `spacy`
     # merge: the title is glued to the first sentence; own: a sentence of its own
     title_mode: Literal["merge", "own"] = "merge"
 

@@ -129,7 +129,7 @@ class EntityGraphStage(Stage):
     name = "entity_graph"
     needs = ("extraction",)
     sections = ("graph",)
-    version = 4
+    version = 5
 
     def settings(self, context: Context) -> Any:
         graph = context.config.graph

@@ -167,7 +167,7 @@ class HFModel(Engine):
         ends = (i + (token in self.ends) for i, token in enumerate(tokens) if token in self.ends or token == self.pad)
         end = next(ends, None)
         text = self.tokenizer.decode(tokens[:end], skip_special_tokens=True)
-        cut = cut_at(text, job.request.stop)
+        cut = cut_at(text, job.request)
         return Reply(
             text=text if cut is None else cut,
             finish_reason="length" if end is None and cut is None else "stop",

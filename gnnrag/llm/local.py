@@ -154,10 +154,10 @@ def own_context(config: Any, tokenizer: Any) -> int | None:
     return int(limit) if limit and limit < _NO_LIMIT else None
 
 
-def cut_at(text: str, stop: Sequence[str]) -> str | None:
-    """Return the text before the first of the stop strings; None if none is in it."""
-    places = [text.index(s) for s in stop if s in text]
-    return text[: min(places)] if places else None
+def cut_at(text: str, request: Request) -> str | None:
+    """Return the text before the first stop string, `raw` with it; None if none is in it."""
+    places = [(text.index(s), len(s)) for s in request.stop if s in text]
+    return text[: min(places)[0] + min(places)[1] * request.raw] if places else None
 
 
 @dataclass(frozen=True)

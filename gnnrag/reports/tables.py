@@ -8,10 +8,11 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
           {k: [10, 20]}                                       # or of what "{k}" stands for in the rows
           {retriever: {BM25: {retriever: bm25}, ...}}         # or named settings, as in `rows`
 
-Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks a
-row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `used` names the paper's
-models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over that axis.
-`by: type` or `by: hops` splits each row.
+Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks
+a row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `follows: WHAT` names the
+release or the equations that a row follows; that of the table, those of its axes and its own are joined. `used` names
+the paper's models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over
+that axis. `by: type` or `by: hops` splits each row.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
 
 KEYS = (
-    "title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "average", "note",
+    "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published", "average",
+    "note",
 )  # fmt: skip
-REQUIRED = ("title", "paper", "used", "base", "columns")
+REQUIRED = ("title", "base", "columns")
 SEPARATOR = " / "
 AVERAGE = "average"
 ROOT = "runs/papers"
@@ -63,12 +65,12 @@ COLUMNS = {
         Column("f1", "F1", "answer/f1"),
         Column("sub_em", "SubEM", "answer/sub_em"),
         Column("sub_em_tok", "SubEM, whole words", "answer/sub_em_tok"),
-        Column("node_recall", "node recall", "retrieval/node_recall"),
-        Column("node_precision", "node precision", "retrieval/node_precision"),
-        Column("node_f1", "node F1", "retrieval/node_f1"),
-        Column("resolved_recall", "node recall, passages resolved", "retrieval/resolved_recall"),
-        Column("resolved_precision", "node precision, passages resolved", "retrieval/resolved_precision"),
-        Column("resolved_f1", "node F1, passages resolved", "retrieval/resolved_f1"),
+        *(
+            Column(f"{kind}_{name}{ending}", f"node {word}{passages}{says}", f"retrieval/{kind}_{name}{ending}")
+            for ending, says in (("", ""), ("_with_anchor", ", the start in the gold"))
+            for kind, passages in (("node", ""), ("resolved", ", passages resolved"))
+            for name, word in (("recall", "recall"), ("precision", "precision"), ("f1", "F1"))
+        ),
         Column("resolved_nodes", "nodes, passages resolved", "context/nodes", 1),
         Column("coverage", "coverage", "text/context_coverage_lexical"),  # of the references, where there is no gold
         Column("context_size", "passages read", "context/size", 1),
@@ -112,6 +114,7 @@ class Row:
     labels: tuple[str, ...]  # one for each axis, then that of `rows`
     settings: tuple[str, ...]  # dotted, in order
     missing: str = ""  # why it cannot be run
+    follows: str = ""  # the release or the equations that its settings follow
     published: Mapping[str, Any] = field(default_factory=dict)  # the paper's figures by column, shares of one
 
 
@@ -120,11 +123,11 @@ class Table:
     """A table or figure; see the module for its file. `averages` are the rows of the last group."""
 
     title: str
-    base: Mapping[str, Any] | str | None  # settings of all rows, or the file that holds them
+    base: Mapping[str, Any]  # settings of all rows
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    path: Path | None = None
-    paper: str = ""
+    path: Path
+    paper: str = ""  # none: a table of one's own
     used: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     axes: tuple[str, ...] = ("row",)
@@ -157,7 +160,10 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     if not axes:
         raise ConfigError("there are no rows; give rows, grid or both")
     published = _published(raw.get("published") or {})
-    rows = tuple(_row(choice, published, given) for choice in product(*(axis.items() for axis in axes.values())))
+    follows = str(raw.get("follows") or "")
+    rows = tuple(
+        _row(choice, published, given, follows) for choice in product(*(axis.items() for axis in axes.values()))
+    )
     averages: tuple[Row, ...] = ()
     if over := raw.get("average"):
         _check("average", [over], axes)
@@ -170,9 +176,9 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
     return Table(
         title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
-        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw["paper"],
-        used={str(job): str(model) for job, model in raw["used"].items()}, models=dots(raw.get("models") or {}),
-        axes=tuple(axes), by=by, averages=averages, note=raw.get("note") or "",
+        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw.get("paper") or "",
+        used={str(job): str(model) for job, model in (raw.get("used") or {}).items()},
+        models=dots(raw.get("models") or {}), axes=tuple(axes), by=by, averages=averages, note=raw.get("note") or "",
     )  # fmt: skip
 
 
@@ -190,23 +196,26 @@ def _axis(name: str, values: Any) -> dict[str, Mapping[str, Any]]:
     return {str(label): settings for label, settings in values.items()}
 
 
-def _row(choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str]) -> Row:
-    labels, missing = [], []
+def _row(
+    choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str], all_follow: str
+) -> Row:
+    labels, missing, follows = [], [], [all_follow] if all_follow else []
     settings: dict[str, Any] = {}
     for label, section in choice:
         labels.append(label)
         part = section.get("unless")
         if "missing" in section and not any(item.startswith((f"{part}.", f"{part}=")) for item in given):
             missing.append(str(section["missing"]))
+        follows += [section["follows"]] if "follows" in section else []
         for key, value in section.items():
             settings.pop(key, None)  # what is set again moves to the end: a part's own settings come after its name
-            if key not in ("missing", "unless"):
+            if key not in ("missing", "unless", "follows"):
                 settings[key] = value
     sections = {f.name for f in fields(EvaluateConfig)}
     variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in sections}
     settings = {k: variables.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
     name = SEPARATOR.join(labels)
-    return Row(name, tuple(labels), dots(settings), "; ".join(missing), published.get(name, {}))
+    return Row(name, tuple(labels), dots(settings), "; ".join(missing), "; ".join(follows), published.get(name, {}))
 
 
 def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -249,7 +258,7 @@ def row_config(table: Table, row: Row, overrides: Sequence[str] = ()) -> Evaluat
     try:
         config = load_config(EvaluateConfig, table.base, [*models, *row.settings, *overrides, "run.name=null"])
     except ConfigError as error:
-        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
     if any(column.key == "run/seconds" for column in table.columns):
         # Concurrency changes no prediction, and so not the run's name, but it is what such a table compares.
         config.run.root = str(Path(config.run.root) / f"concurrency-{config.concurrency}")
@@ -313,9 +322,9 @@ def cell(result: Result, column: Column) -> str:
 
 
 def cells(table: Table, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows as texts; without a file, a column that no row has a figure for is left out."""
+    """Return headings and rows as texts; of a table of one's own a column without figures is left out."""
     done = [r for r in results if r.values] or results
-    shown = [c for c in table.columns if table.path or any(r.values.get(c.name) is not None or r.error for r in done)]
+    shown = [c for c in table.columns if table.paper or any(r.values.get(c.name) is not None or r.error for r in done)]
     rows = [[r.row.name, *(cell(r, column) for column in shown)] for r in results]
     return ["row", *(column.heading for column in shown)], rows
 

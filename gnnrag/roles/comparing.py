@@ -46,6 +46,7 @@ _ROLE = re.compile(
 )
 _YOUNGER = re.compile(r"\b(?:later|latest|younger|youngest|recently|recent|newer|newest|last|longer|longest)\b")
 _PLACES = re.compile(r"\b(?:located|situated|villages?|mountains?|rivers?|schools?|airports?|islands?)\b")
+_BLANK_LINE = re.compile(r"\n\s*\n")
 _ALIKE = 88  # rapidfuzz's ratio, of 100, from which on a text has a title
 
 DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say; of a lifespan, (days,)
@@ -53,7 +54,14 @@ DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say
 
 @cached(4096, 3000)
 def clean(text: str) -> str:
-    """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`."""
+    """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`.
+
+    Blank lines stay: they part items and rows.
+    """
+    return "\n\n".join(filter(None, map(_cleaned, _BLANK_LINE.split(text))))
+
+
+def _cleaned(text: str) -> str:
     text = text.replace("<br >", " ").replace("\xa0", " ").replace("\n", " ").replace("``", '"').replace("''", '"')
     # A run of blanks is looked at from its start alone: the square of a long one would take seconds.
     text = re.sub(r"(?:(?<!\s)\s++)?\(\s*+[;,]*+\s*+", " (", text)

@@ -96,6 +96,8 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
                 sentences, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
             except MalformedError:
                 return Answer("", flags=("reader_failed",))
+        if self.cite:
+            sentences = grounded(sentences, task.passages, task.question.text)
         answer = cited_answer(sentences, task.passages)
         return replace(answer, flags=(*flags, *answer.flags, *(() if sentences else ("abstained",))))
 
@@ -147,6 +149,37 @@ def parse_cited(text: str, count: int, question: str = "", is_strict: bool = Tru
     if beyond and is_strict:
         raise MalformedError(f"no passage {beyond[0]}", OUT_OF_RANGE)
     return [(each, tuple(n for n in numbers if 1 <= n <= count)) for each, numbers in sentences]
+
+
+def grounded(sentences: Sentences, passages: Sequence[Passage], question: str) -> Sentences:
+    """Mend the citations of sentences that no passage they name bears out, for models that cite or read badly.
+
+    Where another passage bears it out that one is cited. A sentence with a number or a name that neither the passages
+    nor the question have is left out.
+    """
+    weight = inverse_frequencies(passage.content for passage in passages)
+    places = [windows(passage.content) for passage in passages]
+    seen = [said(question), *(place for each in places for place in each)]
+    numbers_seen = {number for place in seen for number in place.numbers}
+    names_seen = {name for place in seen for name in place.names | place.stems}
+
+    def bearing(text: str) -> list[int]:
+        parts = [part for each in split_sentences(text) if (part := said(each)).stems]
+        return [
+            number
+            for number, each in enumerate(places, start=1)
+            if parts and all(support(part, each, weight) >= BORNE_OUT for part in parts)
+        ]
+
+    mended = []
+    for text, numbers in sentences:
+        by = bearing(text)
+        whole = said(text)
+        if by and not set(by) & set(numbers):
+            mended.append((text, tuple(by[:1])))
+        elif by or (whole.numbers <= numbers_seen and whole.names <= names_seen):
+            mended.append((text, numbers))
+    return mended
 
 
 def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Sequence[Passage]) -> Answer:

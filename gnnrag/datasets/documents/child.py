@@ -97,8 +97,9 @@ class DocumentReader:
         return f"yields more than {MAX_YIELD:,} bytes of passages; split it"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # What this process can import its child can, too. One thread and arena: each takes address space.
-        path = os.pathsep.join(filter(None, sys.path))
+        # What this process can import its child can, too; the folder of the user's script, which may hold a types.py,
+        # comes last. One thread and arena: each takes address space.
+        path = os.pathsep.join(filter(None, [*sys.path[1:], *sys.path[:1]]))
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-P", "-c", "from gnnrag.datasets.documents.child import main; main()"]
         return subprocess.Popen(

@@ -80,17 +80,23 @@ class EvidenceMemory:
         """Return the units by falling confidence, ties by arrival."""
         return sorted(self.units.values(), key=lambda unit: -unit.psi)
 
-    def chosen(self, num_subquestions: int) -> list[EvidenceUnit]:
-        """Return what the augmented query states: the best K full units, then the others found this round."""
+    def chosen(self, num_subquestions: int, all_new: bool = False) -> list[EvidenceUnit]:
+        """Return what the augmented query states: the best K full units, then the others found this round.
+
+        With `all_new`, as in the paper: the best K found before, full or not, then all found this round.
+        """
+        if all_new:
+            before, new = ([u for u in self.ranked() if (u.node in self.new) is is_new] for is_new in (False, True))
+            return before[:num_subquestions] + new
         ranked = [unit for unit in self.ranked() if unit.is_full]
         return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.node in self.new]
 
-    def augment(self, question: str, num_subquestions: int, released: bool = False) -> str:
+    def augment(self, question: str, num_subquestions: int, released: bool = False, all_new: bool = False) -> str:
         """Return the augmented query: the chosen evidence, a line each, then the question.
 
         As `released` it has other labels, and its first line is empty where there is evidence but none of it is full.
         """
-        chosen = self.chosen(num_subquestions)
+        chosen = self.chosen(num_subquestions, all_new)
         if not released:
             lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
             return "\n".join([*lines, question])

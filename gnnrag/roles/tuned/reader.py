@@ -27,7 +27,7 @@ from gnnrag.parts import part
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter
-from gnnrag.roles.tables import TableReader
+from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import (
     TunedRecord,
     TunedRole,
@@ -37,10 +37,11 @@ from gnnrag.roles.tuned.checkpoint import (
     read_tuned,
     save_trained,
 )
-from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker, SpanItem, Window, WindowMaker, padded
+from gnnrag.roles.tuned.span_items import FEATURES, Candidate, ItemMaker, SpanItem, Window, WindowMaker, padded
 from gnnrag.roles.tuned.sureness import Sureness, best_candidate, signals
 from gnnrag.session import Session
 from gnnrag.text.questions import answer_style
+from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
 
 SPAN = "span"
@@ -372,7 +373,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if self.sureness:
             values = signals(read, chances, self._cosine(read.item.asked.question, task.passages[one.passage]))
             sure, least = self.sureness(values), self.sureness.threshold
-        if sure < self._least(task, least):
+        if sure < self._least(task, least) or (task.style is None and _is_beside_the_point(read.item, one)):
             return Answer("", thought=f"withheld: {sure:.3f}")
         return Answer(read.item.answers[best], (task.passages[one.passage].id,), round(sure, 4), "ranked first")
 
@@ -384,3 +385,14 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             return self.sureness.cosine
         (asked,), (told,) = embedder.encode([question], is_query=True), embedder.encode([passage.content])
         return float(asked @ told)
+
+
+def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:
+    """Tell whether no span can answer, or this one stands in a cell of which the question does not speak.
+
+    Rows of a table are for `tables`; of `project leader: Ida Berg`, the question has to name the label.
+    """
+    start, end, _ = item.asked.sentence(one)
+    cells = parse_row(item.asked.reading.texts[one.passage][start:end])
+    is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)
+    return item.asked.type == "yes_no" or (bool(one.end) and is_of_row)

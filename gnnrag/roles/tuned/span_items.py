@@ -90,14 +90,14 @@ class SpanItem:
         )
 
     def _span(self, place: tuple[int, int, int]) -> Candidate | None:
-        """Return the span at a place; None where it breaks a word or says nothing."""
+        """Return the span at a place; None where it breaks a word, goes beyond a block or says nothing."""
         window = self.windows[place[0]]
         text = self.asked.reading.texts[window.passage]
         start, end = int(window.spans[place[1] - window.first, 0]), int(window.spans[place[2] - window.first, 1])
         if (start and text[start - 1 : start + 1].isalnum()) or (end < len(text) and text[end - 1 : end + 1].isalnum()):
             return None
         one = Candidate(text[start:end], window.passage, start, end)
-        return one if one.key else None
+        return one if one.key and "\n" not in one.text else None
 
 
 class WindowMaker:

@@ -1,7 +1,7 @@
 // Asking: a conversation, each round as it happens, sources that open, two methods side by side.
 
 import { api, at, drawText, el, link, openPassage, own, rowOf, say, state, streamed, table, under } from "./parts.js";
-import { asText, drop, keep, kept, save, textOf } from "./talks.js";
+import { asText, drop, keep, kept, save } from "./talks.js";
 
 const USUAL = ["single", "bdtr", "routed", "multihop"];
 const METHODS = {
@@ -250,34 +250,25 @@ function finish(one, data, question) {
     say(one.text.textContent);
     return null;
   }
-  const text = textOf(data) || "The documents do not say.";
+  const text = data.marked || "The documents do not say.";
   one.text.className = !data.text ? "answer waiting" : text.length > 60 || text.includes("\n") ? "answer long" : "answer";
   const open = (cited) => openPassage(cited.passage, cited);
   const mark = (cited) =>
     el("button", { type: "button", class: "cite", "aria-label": `Source ${cited.number}: ${cited.title || cited.place}`, onclick: () => open(cited) }, `[${cited.number}]`);
-  const byNumber = new Map();
-  for (const cited of data.citations) byNumber.set(String(cited.number), [...(byNumber.get(String(cited.number)) ?? []), cited]);
-  const shown = new Set();
-  // Marks stand where the statement does; the second mark of a source opens the second thing that it is cited for.
-  const inline = (words) => words.split(/\[(\d{1,4}(?:, \d{1,4})*)\]/).flatMap((part, i) => {
-    if (i % 2 === 0) return part ? [part] : [];
-    return part.split(", ").map((number) => {
-      shown.add(number);
-      const cited = byNumber.get(number);
-      return cited ? mark(cited.length > 1 ? cited.push(cited.shift()) && cited.at(-1) : cited[0]) : `[${number}]`;
-    });
-  });
-  one.text.replaceChildren(...drawText(text, inline));
-  const sources = [...byNumber.values()].map((cited) => [...cited].sort((a, b) => a.start - b.start)).sort(([a], [b]) => a.number - b.number);
-  const unmarked = sources.filter(([cited]) => !shown.has(String(cited.number)));
-  one.text.lastElementChild.append(...unmarked.flatMap(([cited]) => [" ", mark(cited)]));
+  const characters = [...text]; // the places of marks count code points
+  const places = new Map(data.citations.map((cited, i) => [cited.at, [cited, i]])); // of several the one before it
+  for (const [place, [cited, i]] of [...places].sort(([x], [y]) => y - x)) characters.splice(place, `[${cited.number}]`.length, `\u0002${i}\u0003`);
+  const inline = (words) => words.split(/\u0002(\d+)\u0003/).flatMap((part, i) => (i % 2 ? [mark(data.citations[part])] : part ? [part] : []));
+  one.text.replaceChildren(...drawText(characters.join(""), inline));
+  const sources = []; // the citations of each, by number
+  for (const cited of data.citations) (sources[cited.number] ??= []).push(cited);
   const note = (words) => one.notes.append(el("p", { class: "soft" }, words));
   if (data.question !== question) note(`Asked as: ${data.question}`);
   if (data.text && !data.usage.llm_calls) note(`Read without a language model${data.confidence ? `, sure to ${Math.round(100 * data.confidence)}%` : ""}: see whether the sources bear it out.`);
   const rows = sources.flat().map((cited) => [cited, rowOf(cited.sentence)]).filter(([, row]) => row);
-  if (rows.length) one.notes.append(table(rows.map(([, row]) => new Map([...row].map(([name, value]) => [name, [value]]))), rows.map(([cited]) => mark(cited))));
+  if (rows.length && !one.text.querySelector("table")) one.notes.append(table(rows.map(([, row]) => new Map([...row].map(([name, value]) => [name, [value]]))), rows.map(([cited]) => mark(cited))));
   const quotes = (group) => group.flatMap((cited) => [rowOf(cited.sentence) ? null : el("p", { class: "quote" }, cited.sentence), cited.supported ? null : el("p", { class: "soft" }, "The passage does not bear this out.")]);
-  one.sources.replaceChildren(el("h4", {}, "Sources"), el("ol", { class: "sources" }, ...sources.map((group) => el("li", { value: group[0].number },
+  one.sources.replaceChildren(el("h4", {}, "Sources"), el("ol", { class: "sources" }, ...sources.filter(Boolean).map((group) => el("li", { value: group[0].number },
     el("button", { type: "button", class: "plain", onclick: () => open(group[0]) }, group[0].title || group[0].place),
     el("span", { class: "soft" }, group[0].title && group[0].place !== group[0].passage ? ` ${group[0].place}` : ""), ...quotes(group)))));
   one.sources.hidden = !sources.length;

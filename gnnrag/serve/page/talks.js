@@ -29,12 +29,10 @@ export function keep(talk) {
 
 export const drop = (talk) => keep({ ...talk, turns: [] });
 
-export const textOf = (data) => data.marked ?? data.text;
-
 /** Return an answer with its sources, as text. */
 export function asText(data) {
   const sources = new Map(data.citations.map((cited) => [cited.number, `[${cited.number}] ${cited.title || cited.place} (${cited.place}): ${cited.sentence}`]));
-  return [textOf(data) || "The documents do not say.", ...sources.values()].join("\n\n");
+  return [data.marked || "The documents do not say.", ...sources.values()].join("\n\n");
 }
 
 /** Save a conversation as a Markdown file. */
