@@ -61,8 +61,8 @@ class LexicalConfig:
     """How words are found and compared by BM25."""
 
     language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
-    # simple: words between blanks and marks; ngram: runs of three letters, for scripts without blanks
-    tokenizer: Literal["simple", "whitespace", "ngram"] = "simple"
+    # simple: words between blanks and marks; of scripts without blanks both see pairs of characters
+    tokenizer: Literal["simple", "whitespace"] = "simple"
 
 
 @dataclass

@@ -7,7 +7,6 @@ pair with different labels stay apart.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +18,10 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.text.normalise import cached
+from gnnrag.text.normalise import cached, find_words
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
-_WORD = re.compile(r"\w+")
 
 
 @dataclass
@@ -118,7 +116,7 @@ def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _words(text: str) -> str:
     """Return the words in lower case with single spaces: what tells whether a sentence names a thing."""
-    return " ".join(_WORD.findall(text.casefold()))
+    return " ".join(find_words(text.casefold()))
 
 
 def fold(
