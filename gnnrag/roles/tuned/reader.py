@@ -29,6 +29,7 @@ from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE,
     TunedRecord,
     TunedRole,
     load_encoder,
@@ -259,7 +260,7 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker:
 
 @part("role", "reader.tuned")
 class TunedReader(TunedRole):
-    """Answers with a trained span reader (`SpanAnswers`)."""
+    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
 
     # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
     min_confidence: float | None = None
@@ -269,8 +270,13 @@ class TunedReader(TunedRole):
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
-    kinds: ClassVar[tuple[str, ...]] = (SPAN,)
+    kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
     loads_at_once: ClassVar[bool] = True
+
+    def setup(self) -> None:
+        """Open the checkpoint."""
+        self.prompted = {"max_passages": self.max_passages, **self.prompted}
+        super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         """Return what answers with spans and quotations."""
