@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
+from unicodedata import normalize
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, chunking, load_passages, load_questions
@@ -404,7 +405,7 @@ async def _checked(index: stored.Index, *conditions: str | None) -> str | None:
 def _text(question: str) -> str:
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(f"question={question!r}: give a question in words")
-    return question.strip()
+    return normalize("NFC", question.strip())
 
 
 def _dots(settings: Settings | None = None, method: str | None = None, retriever: str | None = None) -> list[str]:
