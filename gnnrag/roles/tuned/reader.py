@@ -50,7 +50,7 @@ COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or
 FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 _FLOOR = -20.0  # log-probability of a span that no window has
 _LONGEST = 24  # tokens of an answer that the encoder finds by itself
-_ROWS = 8, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
+_ROWS = 2, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
 _READ = 6  # numbers that the encoder gives for a candidate
 
 
