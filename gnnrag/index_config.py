@@ -51,6 +51,7 @@ class TextConfig:
     # Who finds phrases; blank:en: rules; spacy: an installed English model; auto: that, else rules; or a name, a folder
     language: str = "blank:en"
     phrase_rules: Literal["clean", "official"] = "clean"  # needs a tagger
+    splitter: Literal["rules", "blingfire"] = "rules"  # of sentences; blingfire: MGranRAG's, needs the extra `spacy`
     # merge: the title is glued to the first sentence; own: a sentence of its own
     title_mode: Literal["merge", "own"] = "merge"
 
@@ -60,8 +61,8 @@ class LexicalConfig:
     """How words are found and compared by BM25."""
 
     language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
-    # simple: words between blanks and marks; ngram: runs of three letters, for scripts without blanks
-    tokenizer: Literal["simple", "whitespace", "ngram"] = "simple"
+    # simple: words between blanks and marks; of scripts without blanks both see pairs of characters
+    tokenizer: Literal["simple", "whitespace"] = "simple"
 
 
 @dataclass

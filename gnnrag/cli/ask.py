@@ -141,7 +141,7 @@ def answer_text(answer: Answer, index: Index) -> str:
     if answer.error:
         return str(answer)
     sure = "" if answer.confidence is None or not answer.text else f" (confidence {answer.confidence:.2f})"
-    lines = [f"Answer: {answer}{sure}", ""]
+    lines = [f"Answer: {answer.marked or answer}{sure}", ""]
     queries = []
     for event in answer.trace:
         if event["event"] == "chain" and event["text"]:
@@ -162,19 +162,20 @@ def answer_text(answer: Answer, index: Index) -> str:
             queries.append(f"      found: {top}")
     usage = answer.usage
     cost = f"retrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {answer.seconds:.2f} s"
-    return "\n".join([*lines, "Queries", *queries, "", *_evidence_lines(answer), "", cost])
+    return "\n".join([*lines, "Queries", *queries, "", *_evidence_lines(answer, index), "", cost])
 
 
-def _evidence_lines(answer: Answer) -> Iterator[str]:
+def _evidence_lines(answer: Answer, index: Index) -> Iterator[str]:
     first_query = next((e["text"] for e in answer.trace if e["event"] == "query"), "")
+    numbers = {citation.passage: citation.number for citation in sorted(answer.citations, key=lambda c: c.number)}
     yield "Evidence"
-    for number, passage in enumerate(answer.context, start=1):
+    for passage in dict.fromkeys([*index.lookup(numbers), *answer.context]):
         quoted = " ".join(c.sentence for c in answer.citations if c.passage == passage.id)
-        yield f" {'*' if quoted else ' '}[{number}] {passage.title} ({where(passage)})"
+        yield f" {f'[{numbers[passage.id]}]' if quoted else '   '} {passage.title} ({where(passage)})"
         if text := excerpt(passage.text, quoted or first_query):
             yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
     if answer.citations:
-        yield "\n * the answer was read from here"
+        yield "\nThe answer was read from what has a number."
     if unsupported := [c for c in answer.citations if not c.supported]:
         yield "\nNot borne out by the passage that it names:"
         yield from (f"  - {c.sentence} ({c.place})" for c in unsupported)

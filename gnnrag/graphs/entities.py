@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -26,7 +27,9 @@ class EntityGraph:
     fact_passages: np.ndarray  # ascending for each fact
     synonyms: np.ndarray  # (num_synonyms, 2) int32 (from, to), normally both directions; see `gnnrag.graphs.synonyms`
     similarities: np.ndarray  # (num_synonyms,) float64 cosines
-    fact_times: np.ndarray | None = None  # (len(fact_passages),) int32, how often a passage states it; None: once
+    # (len(fact_passages),) int32: how often a passage states a fact, and in how many spellings; None: once
+    fact_times: np.ndarray | None = None
+    fact_spellings: np.ndarray | None = None
 
     @property
     def num_entities(self) -> int:
@@ -61,18 +64,19 @@ class EntityGraph:
         relation_factor: float = 2.0,
         synonym_factor: float = 2.0,
         syn_overwrites: bool = True,
-        repeats: bool = False,
+        counted: Literal["once", "spellings", "times"] = "once",
     ) -> sparse.csr_array:
         """Symmetric weights between entities. Shape (num_entities, num_entities), float64.
 
         A relation weighs the (passage, fact) occurrences of its pair, a synonym its cosine. The factors are 2 because
         the released code stores both in both directions; a synonym found from one side only weighs half. Where a pair
-        has both, the cosine replaces the count (`syn_overwrites`, as released) or is added. With `repeats` a triple
-        that a passage states twice counts twice (HippoRAG 1), else once (HippoRAG 2).
+        has both, the cosine replaces the count (`syn_overwrites`, as released) or is added. A fact that a passage
+        states more than once is `counted` each time (HippoRAG 1), once a spelling (HippoRAG 2 as released), or once.
         """
         shape = (self.num_entities, self.num_entities)
         heads, tails = self.fact_entities.T
-        times = self.fact_times if repeats and self.fact_times is not None else np.ones(len(self.fact_passages))
+        times = {"once": None, "spellings": self.fact_spellings, "times": self.fact_times}[counted]
+        times = np.ones(len(self.fact_passages)) if times is None else times
         counts = np.diff(np.concatenate([[0.0], np.cumsum(times)])[self.fact_indptr]) * (heads != tails)
         relations = _summed(heads, tails, 0.5 * relation_factor * counts, shape)
         relations = relations + relations.T
@@ -82,11 +86,9 @@ class EntityGraph:
         directed = relations + _summed(sources, targets, 0.5 * synonym_factor * self.similarities, shape)
         return _tidy(directed + directed.T)
 
-    def adjacency(
-        self, relation_factor: float = 2.0, synonym_factor: float = 2.0, syn_overwrites: bool = True
-    ) -> sparse.csr_array:
+    def adjacency(self, **settings: Any) -> sparse.csr_array:
         """Symmetric float64 weights of all nodes, entities first: `entity_adjacency`; a passage's edges weigh 1."""
-        entities = self.entity_adjacency(relation_factor, synonym_factor, syn_overwrites)
+        entities = self.entity_adjacency(**settings)
         holds = self.slots.copy()
         holds.data[:] = 1.0
         blocks = [[entities, holds.T], [holds, sparse.csr_array((self.num_passages, self.num_passages))]]
@@ -99,14 +101,13 @@ def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hippora
     Facts equal after normalisation are one. With `unicode`, a fact whose head or tail has no letter or digit is
     dropped; with `hipporag` such names are one empty entity, as released.
     """
-    stated: dict[Triple, dict[int, int]] = {}
+    stated: dict[Triple, dict[int, list[Triple]]] = {}
     for passage, rows in enumerate(triples):
         for head, relation, tail in rows:
             fact = (norm_phrase(head, norm), norm_phrase(relation, norm), norm_phrase(tail, norm))
             if norm != "hipporag" and not (fact[0] and fact[2]):
                 continue
-            where = stated.setdefault(fact, {})
-            where[passage] = where.get(passage, 0) + 1
+            stated.setdefault(fact, {}).setdefault(passage, []).append((head, relation, tail))
     facts = sorted(stated)
     entities = sorted({name for head, _, tail in facts for name in (head, tail)})
     position = {name: i for i, name in enumerate(entities)}
@@ -122,7 +123,8 @@ def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hippora
         np.array([p for fact in facts for p in stated[fact]], dtype=np.int32),
         np.zeros((0, 2), dtype=np.int32),
         np.zeros(0),
-        np.array([n for fact in facts for n in stated[fact].values()], dtype=np.int32),
+        np.array([len(rows) for fact in facts for rows in stated[fact].values()], dtype=np.int32),
+        np.array([len(set(rows)) for fact in facts for rows in stated[fact].values()], dtype=np.int32),
     )
 
 

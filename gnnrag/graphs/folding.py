@@ -7,11 +7,10 @@ pair with different labels stay apart.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.text.normalise import cached, find_words
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
-_WORD = re.compile(r"\w+")
 
 
 @dataclass
@@ -36,7 +35,7 @@ class _Stated:
     members: dict[int, float] = field(default_factory=dict)  # of a hyperedge, with their summed importance
 
 
-@lru_cache(maxsize=2**18)
+@cached(2**15)
 def clean_name(name: str) -> str:
     """Return a name with single spaces, cut to `MAX_NAME` characters; empty where it is blank."""
     return " ".join(name.split())[:MAX_NAME].strip()
@@ -117,7 +116,7 @@ def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _words(text: str) -> str:
     """Return the words in lower case with single spaces: what tells whether a sentence names a thing."""
-    return " ".join(_WORD.findall(text.casefold()))
+    return " ".join(find_words(text.casefold()))
 
 
 def fold(

@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 from gnnrag.arrays import Lists, distinct
 from gnnrag.datasets.chunk import document_of
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
+from gnnrag.text.normalise import FUNCTION_WORDS, cached, drop_qualifier, phrase_key
 from gnnrag.text.subjects import PATH, Subject, subjects_of
 from gnnrag.types import Passage
 
@@ -152,8 +152,8 @@ class TitleMatcher:
     ) -> None:
         self._graph, self._tables = graph, tables
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
-        self._rarity = lru_cache(_KEPT)(lambda word: rarity_of(graph.word_count(word), tables.num_sentences))
-        self._close = lru_cache(_KEPT)(self._closest)
+        self._rarity = cached(_KEPT, 60)(lambda word: rarity_of(graph.word_count(word), tables.num_sentences))
+        self._close = cached(_KEPT)(self._closest)
         self.links = lru_cache(_KEPT)(self._find_links)
 
     def __contains__(self, form: str) -> bool:

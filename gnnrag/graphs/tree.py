@@ -225,7 +225,8 @@ CountTokens = Callable[[str], int]
 class SummaryTree:
     """A DAG of summaries. Node numbers: the leaves (passages) in corpus order, then the summaries, layer by layer.
 
-    Clusters overlap: a node may have several parents. A node alone in its cluster is a node of the next layer too.
+    Clusters overlap: a node may have several parents. A node alone in its cluster is a node of the next layer too, or
+    has a summary of its own (`gmm`, as released).
     """
 
     num_leaves: int
@@ -267,14 +268,15 @@ def build_tree(
     layers, children = [nodes], list[np.ndarray]()
     for number in range(1, config.max_layers + 1):
         clusters = cluster_layer(layer, config, str(number)) if len(nodes) > config.dim + 1 else []
-        joined = [c for c in clusters if len(c.members) > 1]
+        joined = [c for c in clusters if len(c.members) > 1 or config.cluster == "gmm"]
         if not joined or len(clusters) >= len(nodes):
             break
         members = [nodes[c.members] for c in joined]
         summaries = summarise([list(dict.fromkeys(said[i] for i in rows.tolist())) for rows in members])
         lengths = np.array([count(text) for text in summaries], dtype=np.int64)
         made = Layer(embed(summaries), [c.name for c in joined], lengths)
-        alone = np.unique([c.members[0] for c in clusters if len(c.members) == 1]).astype(np.int64)
+        single = [c.members[0] for c in clusters if len(c.members) == 1 and config.cluster != "gmm"]
+        alone = np.unique(single).astype(np.int64)
         layer = layer.take(alone).joined(made)
         nodes = np.concatenate([nodes[alone], len(said) + np.arange(len(joined))])
         layers.append(nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +28,9 @@ from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors, table_of, 
 from gnnrag.index.work import Extract
 from gnnrag.io import digest
 from gnnrag.text.analyse import PassageText
+from gnnrag.text.normalise import norm_phrase
+
+logger = logging.getLogger(__name__)
 
 
 class ExtractionStage(Stage):
@@ -129,7 +133,7 @@ class EntityGraphStage(Stage):
     name = "entity_graph"
     needs = ("extraction",)
     sections = ("graph",)
-    version = 4
+    version = 5
 
     def settings(self, context: Context) -> Any:
         graph = context.config.graph
@@ -153,6 +157,11 @@ class EntityGraphStage(Stage):
         arrays.save(folder, "statements", Statements(np.array(rows, dtype=np.int32), style == "statement"))
         np.save(folder / VECTORS, halves)
         counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
+        spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
+        if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
+            counts["names without a normal form"] = nameless
+            problem = "of %d names %d have no letter that index.graph.norm=%s keeps; index.graph.norm=unicode keeps all"
+            logger.warning(f"index, stage entity_graph: {problem}", len(spelt), nameless, config.norm)
         return {**counts, "synonyms": len(cosines), "computed": computed}
 
     def load(self, folder: Path, index: Any) -> EntityKnowledge:

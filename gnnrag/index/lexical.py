@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import normalize
 
 import numpy as np
 from lance.query import MatchQuery
 
 from gnnrag.index.tables import CONTENT, PassageTable
+from gnnrag.text.normalise import with_blanks
 
 _TIES = 64  # further passages that are looked at, so that ties at the end are broken by position
 _ALL_UP_TO = 10_000  # passages of a corpus all of which are scored; of more, so many of the best
@@ -29,7 +31,7 @@ class Lexical:
             return np.zeros(0, np.int64), np.zeros(0)
         rows = self.table.dataset.scanner(
             columns=["_score"], with_row_id=True, limit=min(count + _TIES, self.num_passages),
-            full_text_query=MatchQuery(query, CONTENT), filter=condition, prefilter=True,
+            full_text_query=MatchQuery(with_blanks(normalize("NFC", query)), CONTENT), filter=condition, prefilter=True,
         ).to_table()  # fmt: skip
         positions = self.table.positions(rows["_rowid"].to_numpy())
         scores = rows["_score"].to_numpy().astype(np.float64)

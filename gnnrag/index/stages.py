@@ -215,13 +215,13 @@ class TextStage(Stage):
 
     def settings(self, context: Context) -> Any:
         text = context.config.text
-        return [resolve_language(text.language), text.phrase_rules, text.title_mode]
+        return [resolve_language(text.language), text.phrase_rules, text.title_mode, text.splitter]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         text = context.config.text
         language = resolve_language(text.language)
 
-        work = Analyse(language, text.title_mode, text.phrase_rules)
+        work = Analyse(language, text.title_mode, text.phrase_rules, text.splitter)
         context.computed(
             self.name, context.settings, context.keys, context.passages, work, 1000, _TEXT, context.progress
         )

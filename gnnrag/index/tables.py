@@ -21,6 +21,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
 from gnnrag.io import cache_folder, well_formed, write_folder
+from gnnrag.text.normalise import with_blanks
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
@@ -156,7 +157,7 @@ class PassageTable:
             raise ArtefactError(f"{self.dataset.uri} has changed since it was opened; open it again")
         if newest.has_bm25(language, tokenizer) and not is_anew:
             return newest
-        name, is_ngram = _bm25_name(language, tokenizer), tokenizer == "ngram"
+        name = _bm25_name(language, tokenizer)
         for index in newest.dataset.describe_indices():
             if index.name != name:
                 newest.dataset.drop_index(index.name)
@@ -164,7 +165,7 @@ class PassageTable:
         # An index that is only optimised still counts the passages that are gone.
         newest.dataset.create_scalar_index(
             CONTENT, "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
-            stem=not is_ngram, remove_stop_words=not is_ngram, with_position=False, **stop_words,
+            stem=True, remove_stop_words=True, with_position=False, **stop_words,
         )  # fmt: skip
         return PassageTable(self.dataset.uri)
 
@@ -215,7 +216,7 @@ def _as_table(passages: Sequence[Passage]) -> pa.Table:
     passages = with_one_type(passages)
     columns: dict[str, Any] = {name: [well_formed(getattr(p, name)) for p in passages] for name in _OWN}
     columns[_KEY] = [text_key(p.title, p.text) for p in passages]
-    columns[CONTENT] = [well_formed(p.content) for p in passages]
+    columns[CONTENT] = [with_blanks(well_formed(p.content)) for p in passages]
     table = pa.table(columns, schema=pa.schema([(name, pa.large_string()) for name in columns]))
     for name in dict.fromkeys(name for p in passages for name in p.metadata):
         values = [p.metadata.get(name) for p in passages]

@@ -75,7 +75,8 @@ def _changes(
     names = frozenset(documents)
     new = {passage.id: passage for passage in add}
     if names:
-        there.update(id_ for id_ in index.ids if id_ not in new and is_cut_from(id_, names))
+        rows = zip(index.ids, _sources(index), strict=True)
+        there.update(id_ for id_, source in rows if id_ not in new and cut_from(id_, names, source) is not None)
     for id_ in new.keys() & index.position.keys():
         if index.lookup([id_])[0] == new[id_] and id_ not in there:
             del new[id_]
@@ -150,8 +151,9 @@ def named(index: Index, names: Sequence[str]) -> list[int]:
     """Return positions: of passages with these ids, else of those cut from these documents; DataError without any."""
     positions = [index.position[name] for name in names if name in index.position]
     documents = dict.fromkeys((name for name in names if name not in index.position), 0)
-    for position, id_ in enumerate(index.ids if documents else ()):
-        if (document := cut_from(id_, documents)) is not None:
+    rows = zip(index.ids, _sources(index), strict=True) if documents else ()
+    for position, (id_, source) in enumerate(rows):
+        if (document := cut_from(id_, documents, source)) is not None:
             documents[document] += 1
             positions.append(position)
     for name in (name for name, count in documents.items() if not count):
@@ -162,15 +164,26 @@ def named(index: Index, names: Sequence[str]) -> list[int]:
     return positions
 
 
+def _sources(index: Index) -> list[str | None]:
+    """Return the file of each passage, as its metadata has it; None where there is none."""
+    rows = index.table.rows
+    return rows["source"].to_pylist() if "source" in rows.column_names else [None] * len(rows)  # type: ignore[no-any-return]
+
+
 def is_cut_from(id_: str, documents: Collection[str]) -> bool:
     """Tell whether an id was cut from one of these documents or records; see `cut_from`."""
     return cut_from(id_, documents) is not None
 
 
-def cut_from(id_: str, documents: Collection[str]) -> str | None:
-    """Return which of these documents or records an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from."""
+def cut_from(id_: str, documents: Collection[str], source: object = None) -> str | None:
+    """Return which of these documents or records an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from.
+
+    `source` is its file, where that is known: a file may be called `faq.jsonl:42.txt`.
+    """
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
         return None
+    if isinstance(source, str) and (stem == source or stem.startswith(f"{source}:")):
+        return next((name for name in (stem, source) if name in documents), None)
     files = (stem[: m.end() - 1] for m in re.finditer(r"\.jsonl:", stem, re.I))
     return next((name for name in (stem, *files) if name in documents), None)

@@ -69,9 +69,10 @@ class Analyse:
     language: str
     title_mode: Any
     phrase_rules: Any
+    splitter: Any
 
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
-        rows = analyse(passages, self.language, self.title_mode, self.phrase_rules)
+        rows = analyse(passages, self.language, self.title_mode, self.phrase_rules, self.splitter)
         return [{"sentences": row.sentences, "phrases": row.phrases} for row in rows]
 
 

@@ -51,7 +51,7 @@ class Request:
 
     Stable text goes first in `messages`, so that servers can reuse its prefix. Servers differ on whether a reply keeps
     its `stop` string, and some ignore the JSON `schema`, so replies are always parsed and validated. `raw` continues
-    the joined text without a chat template.
+    the joined text without a chat template; its reply keeps the stop string, where the server tells which it was.
     """
 
     messages: tuple[Message, ...]

@@ -283,6 +283,8 @@ class OpenAI(Backend):
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"no choices in {' '.join(str(answer).split())[:200]!r}") from error
         text, finish = refusal or text_of(content), str(choice.finish_reason or "unknown")
+        if request.raw and isinstance(stopped_by := getattr(choice, "stop_reason", None), str):  # vLLM names it
+            text = text.removesuffix(stopped_by) + stopped_by
         usage: Any = getattr(answer, "usage", None)
         counts = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
         prompt, completion = (count if isinstance(count, int) and 0 <= count < 10**9 else -1 for count in counts)

@@ -74,7 +74,7 @@ class Pipeline(Engine):
     def _reply(self, result: Any, job: Job, prompt: int) -> Reply:
         tokens = list(result.m_generation_ids[0])
         text = self.tokenizer.own.decode(tokens, skip_special_tokens=True)
-        cut = cut_at(text, job.request.stop)
+        cut = cut_at(text, job.request)
         is_cut_off = cut is None and len(tokens) >= job.request.max_tokens and tokens[-1] not in self._ends
         return Reply(
             text=text if cut is None else cut,

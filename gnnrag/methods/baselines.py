@@ -32,9 +32,9 @@ class Single(Method):
     """
 
     top_k: AtLeast1 = 200  # hits asked for: what Recall@k is measured on
-    reader_top_k: AtLeast1 = 5  # passages the reader sees
+    reader_top_k: AtLeast1 | None = 5  # passages the reader sees; null: all
     channel: Literal["text", "graph", "both"] = "text"  # graph: source passages of graph hits, whose texts become notes
-    reader_notes: AtLeast0 = 20  # graph hits whose texts the reader sees
+    reader_notes: AtLeast0 | None = 20  # graph hits whose texts the reader sees; null: all
     # retriever: its answer if it gives one (graphrag_global), else the reader's; reader: always the reader's
     answer: Literal["retriever", "reader"] = "retriever"
 
@@ -198,9 +198,17 @@ class Iterative(Method):
 
 @part("method", "ircot")
 class IRCoT(Iterative):
-    """Interleaved retrieval and chain of thought (Trivedi et al., ACL 2023): the newest thought is the next query."""
+    """Interleaved retrieval and chain of thought (Trivedi et al., ACL 2023): the newest thought is the next query.
+
+    `preset=official` is HippoRAG's `retrieve_ircot`: the whole thought is the query, scores are merged as they are.
+    """
+
+    whole_thought: bool = False  # false: at most 300 characters of it
 
     style = "ircot"
+
+    def query(self, state: State, step: Step) -> str:
+        return step.text if self.whole_thought else super().query(state, step)
 
 
 @part("method", "gcot")
@@ -258,6 +266,8 @@ class Agent(Method):
     reader_top_k: AtLeast1 = 5
     # native: the agent's answer, or the reader's if the agent gives none; reader: always the reader's
     answer: Literal["native", "reader"] = "native"
+    # as in the agent's own code: invalid moves use up searches, and no answer is an empty one (`MoveTask.released`)
+    released: bool = False
 
     role_names = ("agent",)
     protocol: ClassVar[AgentFormat]
@@ -268,6 +278,8 @@ class Agent(Method):
         self.agent = self.roles["agent"]
         searches, self.turns, self.shown = self.usual
         self.limit = self.max_searches or searches
+        if self.released:  # R1-Searcher reads no answer after its last search
+            self.turns = self.limit + (self.protocol != "r1_searcher")
 
     async def start(self, question: Question, session: Session) -> State:
         """Return a state without moves."""
@@ -277,8 +289,8 @@ class Agent(Method):
         """Return the agent's next search. Moves before it that are not searches are carried out here."""
         memory = state.memory
         while len(memory["turns"]) < self.turns:
-            may_search = memory["searches"] < self.limit
-            task = MoveTask(state.question, tuple(memory["turns"]), self.protocol, may_search)
+            may_search = (len(memory["turns"]) if self.released else memory["searches"]) < self.limit
+            task = MoveTask(state.question, tuple(memory["turns"]), self.protocol, may_search, self.released)
             move: NextMove = await self.agent(task, state.session)
             state.session.flag("agent", *move.flags)
             state.session.record("move", move=move.move, argument=move.argument)
@@ -323,6 +335,7 @@ class Agent(Method):
         answer = state.memory.get("answer") if self.answer == "native" else None
         if answer is None and self.answer == "native":
             state.session.flag("agent", "no_answer")
+            answer = "" if self.released else None
         return Evidence(ranked, ranked[: self.reader_top_k], answer=answer)
 
 

@@ -29,7 +29,7 @@ def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateC
         check_fit(config)
         needed_stages(config)
     except ConfigError as error:
-        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
     return config
 
 
@@ -50,9 +50,7 @@ def run_table(
     is answered with a checkpoint that was trained on it. Raises ConfigError before any work where settings are wrong.
     """
     rows = [row for row in table.rows if chosen(row)]
-    # A table over all retrievers, which has no file, has rows that do not fit a method; these say so.
-    read = resolved if table.path else row_config
-    configs = {row.name: read(table, row, overrides) for row in rows if not row.missing}
+    configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
     results = []
     for row in rows:
         config = configs.get(row.name)
@@ -138,7 +136,12 @@ def index_figures(config: EvaluateConfig) -> dict[str, float]:
 
 
 def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each row without running it: parts, data, its own settings. Raises ConfigError on wrong ones."""
+    """Yield a line of what all rows set, then one for each row, which is not run: what it follows, parts, its settings.
+
+    Raises ConfigError on wrong settings.
+    """
+    if isinstance(table.base, Mapping):
+        yield f"all rows: {', '.join(_flat(table.base))}"
     label_says = {"method", "retriever", "roles", "data.path", "index.root"}
     hidden = {*label_says, *(override.partition("=")[0] for override in overrides)}
     for row in rows:
@@ -147,4 +150,14 @@ def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) ->
             continue
         config = resolved(table, row, overrides)
         settings = [item.replace('"', "") for item in row.settings if item.partition("=")[0] not in hidden]
-        yield f"{row.name}: {', '.join([_label(config), *settings])}"
+        follows = f" ({row.follows})" if row.follows else ""
+        yield f"{row.name}{follows}: {', '.join([_label(config), *settings])}"
+
+
+def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the settings of nested sections as `a.b=c`."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}={value}"

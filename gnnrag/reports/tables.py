@@ -8,16 +8,18 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
           {k: [10, 20]}                                       # or of what "{k}" stands for in the rows
           {retriever: {BM25: {retriever: bm25}, ...}}         # or named settings, as in `rows`
 
-Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks a
-row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `used` names the paper's
-models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over that axis.
-`by: type` or `by: hops` splits each row.
+Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks
+a row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `follows: WHAT` names the
+release or the equations that a row follows; that of the table, those of its axes and its own are joined. `used` names
+the paper's models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over
+that axis. `by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -27,11 +29,13 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.metrics.plotting import blank_axes, write_figure
 
 KEYS = (
-    "title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "average", "note",
+    "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published", "plot",
+    "average", "note",
 )  # fmt: skip
-REQUIRED = ("title", "paper", "used", "base", "columns")
+REQUIRED = ("title", "base", "columns")
 SEPARATOR = " / "
 AVERAGE = "average"
 ROOT = "runs/papers"
@@ -63,12 +67,12 @@ COLUMNS = {
         Column("f1", "F1", "answer/f1"),
         Column("sub_em", "SubEM", "answer/sub_em"),
         Column("sub_em_tok", "SubEM, whole words", "answer/sub_em_tok"),
-        Column("node_recall", "node recall", "retrieval/node_recall"),
-        Column("node_precision", "node precision", "retrieval/node_precision"),
-        Column("node_f1", "node F1", "retrieval/node_f1"),
-        Column("resolved_recall", "node recall, passages resolved", "retrieval/resolved_recall"),
-        Column("resolved_precision", "node precision, passages resolved", "retrieval/resolved_precision"),
-        Column("resolved_f1", "node F1, passages resolved", "retrieval/resolved_f1"),
+        *(
+            Column(f"{kind}_{name}{ending}", f"node {word}{passages}{says}", f"retrieval/{kind}_{name}{ending}")
+            for ending, says in (("", ""), ("_with_anchor", ", the start in the gold"))
+            for kind, passages in (("node", ""), ("resolved", ", passages resolved"))
+            for name, word in (("recall", "recall"), ("precision", "precision"), ("f1", "F1"))
+        ),
         Column("resolved_nodes", "nodes, passages resolved", "context/nodes", 1),
         Column("coverage", "coverage", "text/context_coverage_lexical"),  # of the references, where there is no gold
         Column("context_size", "passages read", "context/size", 1),
@@ -112,6 +116,7 @@ class Row:
     labels: tuple[str, ...]  # one for each axis, then that of `rows`
     settings: tuple[str, ...]  # dotted, in order
     missing: str = ""  # why it cannot be run
+    follows: str = ""  # the release or the equations that its settings follow
     published: Mapping[str, Any] = field(default_factory=dict)  # the paper's figures by column, shares of one
 
 
@@ -120,15 +125,16 @@ class Table:
     """A table or figure; see the module for its file. `averages` are the rows of the last group."""
 
     title: str
-    base: Mapping[str, Any] | str | None  # settings of all rows, or the file that holds them
+    base: Mapping[str, Any]  # settings of all rows
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    path: Path | None = None
-    paper: str = ""
+    path: Path
+    paper: str = ""  # none: a table of one's own
     used: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     axes: tuple[str, ...] = ("row",)
     by: str = ""
+    plot: Mapping[str, str] = field(default_factory=dict)
     averages: tuple[Row, ...] = ()
     note: str = ""
 
@@ -157,7 +163,10 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     if not axes:
         raise ConfigError("there are no rows; give rows, grid or both")
     published = _published(raw.get("published") or {})
-    rows = tuple(_row(choice, published, given) for choice in product(*(axis.items() for axis in axes.values())))
+    follows = str(raw.get("follows") or "")
+    rows = tuple(
+        _row(choice, published, given, follows) for choice in product(*(axis.items() for axis in axes.values()))
+    )
     averages: tuple[Row, ...] = ()
     if over := raw.get("average"):
         _check("average", [over], axes)
@@ -167,12 +176,17 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
         )
     names = [row.name for row in (*rows, *averages)]
     _check("published row", published, names)
+    if plot := raw.get("plot") or {}:
+        _check("plot", plot, ("x", "y"))
+        _check("plot.x", [plot["x"]], axes)
+        _check("plot.y", [plot["y"]], raw["columns"])
     _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
     return Table(
         title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
-        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw["paper"],
-        used={str(job): str(model) for job, model in raw["used"].items()}, models=dots(raw.get("models") or {}),
-        axes=tuple(axes), by=by, averages=averages, note=raw.get("note") or "",
+        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw.get("paper") or "",
+        used={str(job): str(model) for job, model in (raw.get("used") or {}).items()},
+        models=dots(raw.get("models") or {}), axes=tuple(axes), by=by, plot=plot, averages=averages,
+        note=raw.get("note") or "",
     )  # fmt: skip
 
 
@@ -190,23 +204,26 @@ def _axis(name: str, values: Any) -> dict[str, Mapping[str, Any]]:
     return {str(label): settings for label, settings in values.items()}
 
 
-def _row(choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str]) -> Row:
-    labels, missing = [], []
+def _row(
+    choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str], all_follow: str
+) -> Row:
+    labels, missing, follows = [], [], [all_follow] if all_follow else []
     settings: dict[str, Any] = {}
     for label, section in choice:
         labels.append(label)
         part = section.get("unless")
         if "missing" in section and not any(item.startswith((f"{part}.", f"{part}=")) for item in given):
             missing.append(str(section["missing"]))
+        follows += [section["follows"]] if "follows" in section else []
         for key, value in section.items():
             settings.pop(key, None)  # what is set again moves to the end: a part's own settings come after its name
-            if key not in ("missing", "unless"):
+            if key not in ("missing", "unless", "follows"):
                 settings[key] = value
     sections = {f.name for f in fields(EvaluateConfig)}
     variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in sections}
     settings = {k: variables.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
     name = SEPARATOR.join(labels)
-    return Row(name, tuple(labels), dots(settings), "; ".join(missing), published.get(name, {}))
+    return Row(name, tuple(labels), dots(settings), "; ".join(missing), "; ".join(follows), published.get(name, {}))
 
 
 def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -249,7 +266,7 @@ def row_config(table: Table, row: Row, overrides: Sequence[str] = ()) -> Evaluat
     try:
         config = load_config(EvaluateConfig, table.base, [*models, *row.settings, *overrides, "run.name=null"])
     except ConfigError as error:
-        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
     if any(column.key == "run/seconds" for column in table.columns):
         # Concurrency changes no prediction, and so not the run's name, but it is what such a table compares.
         config.run.root = str(Path(config.run.root) / f"concurrency-{config.concurrency}")
@@ -313,9 +330,9 @@ def cell(result: Result, column: Column) -> str:
 
 
 def cells(table: Table, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows as texts; without a file, a column that no row has a figure for is left out."""
+    """Return headings and rows as texts; of a table of one's own a column without figures is left out."""
     done = [r for r in results if r.values] or results
-    shown = [c for c in table.columns if table.path or any(r.values.get(c.name) is not None or r.error for r in done)]
+    shown = [c for c in table.columns if table.paper or any(r.values.get(c.name) is not None or r.error for r in done)]
     rows = [[r.row.name, *(cell(r, column) for column in shown)] for r in results]
     return ["row", *(column.heading for column in shown)], rows
 
@@ -349,3 +366,36 @@ def as_json(table: Table, results: Sequence[Result]) -> str:
     ]
     about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
     return json.dumps({**about, "rows": rows}, ensure_ascii=False, indent=2)
+
+
+def lines(table: Table, results: Sequence[Result]) -> Iterator[tuple[str, list[str], list[float], list[float]]]:
+    """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
+    nan = float("nan")
+    axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[SEPARATOR.join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
+    for name, members in groups.items():
+        measured = [nan if (value := r.values.get(column)) is None else value for r in members]
+        published = [r.row.published.get(column, nan) for r in members]
+        yield name or column, [r.row.labels[axis] for r in members], measured, published
+
+
+def draw(table: Table, results: Sequence[Result], path: Path) -> None:
+    """Draw a table's figure, what the paper published dashed. Raises ConfigError where the file defines none."""
+    if not table.plot:
+        raise ConfigError(f"{table.path} has no plot with x and y: there is nothing to draw")
+    figure, axes = blank_axes()
+    ticks: dict[str, int] = {}
+    for name, labels, measured, published in lines(table, results):
+        places = [ticks.setdefault(label, len(ticks)) for label in labels]
+        (line,) = axes.plot(places, measured, marker="o", markersize=4, label=name)
+        if any(value == value for value in published):
+            axes.plot(places, published, linestyle="--", color=line.get_color(), label=f"{name}, published")
+    axes.set_xticks(list(ticks.values()), list(ticks))
+    axes.set_xlabel(table.plot["x"])
+    axes.set_ylabel(column_of(table.plot["y"]).heading)
+    axes.set_title(table.title, fontsize=9)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    write_figure(figure, path)

@@ -42,7 +42,7 @@ class HippoRAGRetriever(Retriever):
     def setup(self) -> None:
         """Prepare the walk."""
         self.graph = self.index.entity_graph.graph
-        self.walk = PageRankOperator(self.graph.entity_adjacency(repeats=True), self.damping)
+        self.walk = PageRankOperator(self.graph.entity_adjacency(counted="times"), self.damping)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, with scores in [0, 1]; names are those of the corpus."""

@@ -127,8 +127,10 @@ class HippoRAG2Retriever(Retriever):
     entity, and every passage, by dense score. A query without seeded entities is ranked by dense score, scaled to
     [0, 1], and its branch is `dense_fallback` instead of `ppr`. Where facts are sentences that join a head to many
     tails, the facts of one sentence are one candidate, and the defaults differ from the released ones. The role
-    `fact_filter` is recognition memory.
+    `fact_filter` is recognition memory. With `profile=released` a fact that a passage spells in two ways counts twice.
     """
+
+    profile: Literal["fixed", "released"] = "fixed"
 
     damping: float = 0.5  # probability of following an edge
     passage_weight: float = 0.05  # seed mass of the passage with the best dense score
@@ -145,7 +147,8 @@ class HippoRAG2Retriever(Retriever):
         facts_k, seeds_k = SENTENCES if self.knowledge.is_sentences else RELEASED
         self.num_facts = facts_k if self.facts_k is None else self.facts_k
         self.num_seeds = seeds_k if self.seeds_k is None else self.seeds_k
-        self.walk = PageRankOperator(self.graph.adjacency(), self.damping)
+        counted: Any = "spellings" if self.profile == "released" else "once"
+        self.walk = PageRankOperator(self.graph.adjacency(counted=counted), self.damping)
         # Without a filter, queries of several questions share a batch; a role is asked for one question at a time.
         self.asks_roles = self.filter == "role" and not self.roles["fact_filter"].keeps_all
 

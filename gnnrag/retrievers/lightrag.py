@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from gnnrag.types import Query, Ranking
 _LOW, _HIGH = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")  # modes that read either kind of keywords
 _SHORT = 50  # characters; a shorter query without keywords is its own low-level keyword
 _RESERVE = 200  # tokens of the total budget that are never used
+_PROMPT = 900  # tokens of the total that the released instructions to the reader take, at four characters each
 _EDGES = 50  # relations that one entity brings in `fixed`
 
 
@@ -39,6 +41,8 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     `profile=released` is release 1.5.7. `fixed` differs from it in these points:
     - Relations of an entity are ranked by their cosine to the query, not hubs first, and at most 50 are kept.
     - Relations are searched by the question and its themes.
+    - The instructions to the reader take nothing of `total_tokens`.
+    - Graph hits alternate; released, entities and then edges are rows of a table, as its reader sees them.
     - Passages are picked by weight, not cosine; relations may pick passages that entities have picked.
     - Where a mode lacks its keywords, those of the other kind or the query take their place.
     """
@@ -88,13 +92,25 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         branch = self.mode if self.mode == "naive" or hits.entities else "naive_fallback"
         if query.channel == "graph":
             entities = [self.shown.entity_hit(e) for e in hits.entities]
-            relations = [hit for edge in hits.edges for hit in self.shown.relation_hits(edge)]
-            return rank_hits_in_order(round_robin(entities, relations), query.top_k, branch, self.passes(query))
+            relations = [self.shown.relation_hits(edge) for edge in hits.edges]
+            if self.is_fixed:
+                shown = round_robin(entities, [hit for rows in relations for hit in rows])
+            else:  # rows of two tables, as the reader of the release sees them
+                shown = [
+                    replace(h, text=self.shown.entity_row(e)) for e, h in zip(hits.entities, entities, strict=True)
+                ]
+                for edge, rows in zip(hits.edges, relations, strict=True):
+                    shown += [
+                        replace(rows[0], text=self.shown.edge_row(edge)),
+                        *(replace(r, text="") for r in rows[1:]),
+                    ]
+            return rank_hits_in_order(shown, query.top_k, branch, self.passes(query))
         is_near = self.mode in ("naive", "mix") or branch == "naive_fallback"
         near = above(cosines, self.chunk_top_k, self.cosine_floor) if is_near else []
         chosen_by = None if self.is_fixed else cosines
         own = current_passages(self.shown, hits, near, chosen_by, self.per_item, shared=self.is_fixed)
         used = self.shown.tokens(hits.entities, hits.edges) + self.shown.counter.count(query.text) + _RESERVE
+        used += 0 if self.is_fixed else _PROMPT
         own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
         return self.with_tail(own, query, branch, cosines)
 

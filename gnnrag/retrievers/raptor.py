@@ -25,9 +25,11 @@ class RaptorRetriever(Retriever):
     With b(p) the cosine of query and passage and s(a) that of a selected summary, score(p) = max(b(p), max over
     selected a above p of (1 - gamma) b(p) + gamma s(a)). All passages are ranked; a traversal ranks what it did not
     reach last, by b(p) - 2. The channel `graph` holds the selected summaries, of kind `community`, with the passages
-    below them. The settings are the paper's; the release has `nodes=10 tokens=3500`.
+    below them. The settings are the paper's; the release has `nodes=10 tokens=3500`. With `profile=released` only the
+    passages among the selected nodes are ranked, by cosine: they and the summaries are what RAPTOR's reader sees.
     """
 
+    profile: Literal["fixed", "released"] = "fixed"
     mode: Literal["collapsed", "traverse"] = "collapsed"  # all nodes as one list, or layer by layer from the top
     nodes: AtLeast1 = 20  # collapsed: how many nodes are selected at most
     tokens: AtLeast1 = 2000  # collapsed: how long they may be together; the first that does not fit ends the selection
@@ -59,6 +61,9 @@ class RaptorRetriever(Retriever):
                 out.append(self._summaries(nodes, scores, query.top_k))
             else:
                 lifted = self._lift(nodes, reached, scores)
+                if self.profile == "released":
+                    leaves = np.arange(self.tree.num_leaves)
+                    lifted = np.where(np.isin(leaves, nodes), scores[: len(leaves)], np.nan)
                 out.append(rank_passages(lifted, self.index.ids, query.top_k, self.mode, mask=mask))
         return out
 

@@ -23,6 +23,8 @@ _ACTION = re.compile(
     re.I | re.M,
 )
 _TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+_CLOSED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
+_LEADING_NUMBER = re.compile(r"^\d+\s+")
 _QUERY, _QUERY_END = "<|begin_of_query|>", "<|end_of_query|>"
 _ANSWERS = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 # What an agent writes of its protocol. Results (`<information>`) are written by us alone: its turn may hold none, nor a
@@ -32,15 +34,16 @@ _WRITTEN: dict[Protocol, re.Pattern[str]] = {
     "search_r1": re.compile(r"</?(?:think|search|answer)>"),
     "r1_searcher": re.compile(r"</?(?:think|answer)>|<\|(?:begin|end)_of_query\|>"),
 }
-INVALID = (
-    "My last move was not valid. I can search with the search tags, or answer with the answer tags. Let me try again."
-)
 ACTIONS = "invalid action; valid are Search[query], Lookup[string] and Finish[answer]"
 
 
 @part("role", "agent.prompted")
 class PromptedAgent(PromptedPart[MoveTask, NextMove]):
-    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about."""
+    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about.
+
+    A task that is `released` is done as in the agent's own code: a move needs its closing tag, whatever was cut off is
+    none, and passages are shown whole.
+    """
 
     temperature: float | None = 0.0
     passage_chars: int = 2000  # characters of the passages of one search, about 500 tokens
@@ -48,7 +51,9 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
     def setup(self) -> None:
         # The trained agents go on with their own text: no chat template may come between.
         self.by_protocol = {
-            protocol: self.prompter(f"agent_{protocol}", raw=protocol != "react") for protocol in get_args(Protocol)
+            (protocol, released): self.prompter(f"agent_{protocol}", raw=protocol != "react", keeps_cut=released)
+            for protocol in get_args(Protocol)
+            for released in (False, True)
         }
         self.prompters = tuple(self.by_protocol.values())
 
@@ -56,8 +61,11 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
         question: str = inline(task.question.text)
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
+        prompter = self.by_protocol[task.protocol, task.released]
+        limit, invalid = None if task.released else self.passage_chars, prompter.prompt.reminder
         transcript = "".join(
-            render_turn(turn, n, task.protocol, self.passage_chars) for n, turn in enumerate(task.turns, start=1)
+            render_turn(turn, n, task.protocol, limit, invalid, task.released)
+            for n, turn in enumerate(task.turns, start=1)
         )
         if task.protocol == "react" and not task.may_search:
             transcript += "No searches are left: the next action must be Finish.\n"
@@ -65,12 +73,14 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
         values = {"question": question, "transcript": Shown(transcript)}
 
         def parse(text: str) -> NextMove:
+            if task.released and task.protocol != "react":
+                return RELEASED[task.protocol](text)
             move = PARSERS[task.protocol](text)
             if move.move == "finish" and move.argument:  # without one it gives up
                 need_answer(move.argument, question)
             return move
 
-        outcome = await self.by_protocol[task.protocol].ask(session, values, parse)
+        outcome = await prompter.ask(session, values, parse)
         return outcome.value or NextMove("finish", flags=("agent_failed",))
 
 
@@ -107,21 +117,52 @@ def parse_r1_searcher(text: str) -> NextMove:
     return NextMove("finish", " ".join(answers[-1].split()), text)
 
 
+def released_search_r1(text: str) -> NextMove:
+    """Return the first closed search or answer, looked for up to the first closing tag of a search, else an answer."""
+    end = next((text.index(tag) + len(tag) for tag in ("</search>", "</answer>") if tag in text), len(text))
+    match = _CLOSED.search(text, 0, end)
+    if not match:
+        return NextMove("invalid", written=text[:end])
+    return NextMove("search" if match[1] == "search" else "finish", match[2].strip(), text[:end])
+
+
+def released_r1_searcher(text: str) -> NextMove:
+    """Return the query or the answer whose closing tag ends the reply; any other end is one without an answer."""
+    if text.endswith(_QUERY_END) and _QUERY in text:
+        query = text.removesuffix(_QUERY_END).rpartition(_QUERY)[2]
+        for dropped in ('"', "'", "..."):
+            query = query.replace(dropped, "")
+        query, written = query.replace("\t", " "), text.removesuffix(_QUERY_END).rstrip() + _QUERY_END
+        return NextMove("search" if query.strip() else "finish", query if query.strip() else "", written)
+    answer = text.rpartition("<answer>")[2].removesuffix("</answer>") if text.endswith("</answer>") else ""
+    return NextMove("finish", " ".join(answer.split()), text, () if answer else ("no_move",))
+
+
 PARSERS = {"react": parse_react, "search_r1": parse_search_r1, "r1_searcher": parse_r1_searcher}
+RELEASED = {"search_r1": released_search_r1, "r1_searcher": released_r1_searcher}
 
 
-def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
-    """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
+def render_turn(
+    turn: Turn, number: int, protocol: Protocol, limit: int | None = 2000, invalid: str = "", released: bool = False
+) -> str:
+    """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them.
+
+    `limit`: characters of its passages; `invalid`: what it is told of an invalid move. As `released` R1-Searcher
+    sees no number at the beginning of a passage.
+    """
     # A note may be a sentence of a passage.
     note = ACTIONS if protocol == "react" and turn.note == "invalid" else inline(turn.note)
     written = escaped_except(turn.written, _WRITTEN[protocol])
     form = {"react": "({}) {}: {}", "search_r1": "Doc {}(Title: {}) {}", "r1_searcher": "({}){} {}"}[protocol]
-    rows = (form.format(n, inline(p.title), inline(p.text)) for n, p in enumerate(turn.passages, start=1))
+    texts = [(inline(p.title), inline(p.text)) for p in turn.passages]
+    if released and protocol == "r1_searcher":
+        form, texts = "({}){}{}", [(Shown(_LEADING_NUMBER.sub("", " ".join(text))), Shown("")) for text in texts]
+    rows = (form.format(n, *text) for n, text in enumerate(texts, start=1))
     documents = "\n".join(rows)[:limit] or note or "no results"
     if protocol == "react":
         return f"{written.strip()}\nObservation {number}: {note or documents}\n"
     if turn.move == "invalid":
-        return f"{written}\n{INVALID}\n"
+        return f"{written}\n{invalid}\n"
     if protocol == "search_r1":
         return f"{written}\n\n<information>{documents}</information>\n\n"
     return f"{written}\n\n<|begin_of_documents|>\n{documents if turn.passages else 'None'}\n<|end_of_documents|>\n\n"

@@ -255,6 +255,7 @@ class MoveTask:
     turns: tuple[Turn, ...]  # oldest first
     protocol: AgentFormat  # the agent whose tags or actions the model writes
     may_search: bool = True
+    released: bool = False  # by the letter of the agent's code: whole passages, and an open tag is no move
 
 
 @dataclass(frozen=True, slots=True)

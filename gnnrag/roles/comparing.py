@@ -9,12 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 from rapidfuzz import fuzz
 
-from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, country_mentions, drop_qualifier, region_mentions, words
+from gnnrag.text.normalise import (
+    COUNTRY_OF,
+    REGION_OF,
+    cached,
+    country_mentions,
+    drop_qualifier,
+    region_mentions,
+    words,
+)
 from gnnrag.text.questions import MONTHS, is_yes_no
 from gnnrag.text.sentences import MAX_PASSAGE, beginning, split_sentences
 from gnnrag.text.support import content_stems
@@ -39,14 +46,22 @@ _ROLE = re.compile(
 )
 _YOUNGER = re.compile(r"\b(?:later|latest|younger|youngest|recently|recent|newer|newest|last|longer|longest)\b")
 _PLACES = re.compile(r"\b(?:located|situated|villages?|mountains?|rivers?|schools?|airports?|islands?)\b")
+_BLANK_LINE = re.compile(r"\n\s*\n")
 _ALIKE = 88  # rapidfuzz's ratio, of 100, from which on a text has a title
 
 DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say; of a lifespan, (days,)
 
 
-@lru_cache(maxsize=8192)
+@cached(4096, 3000)
 def clean(text: str) -> str:
-    """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`."""
+    """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`.
+
+    Blank lines stay: they part items and rows.
+    """
+    return "\n\n".join(filter(None, map(_cleaned, _BLANK_LINE.split(text))))
+
+
+def _cleaned(text: str) -> str:
     text = text.replace("<br >", " ").replace("\xa0", " ").replace("\n", " ").replace("``", '"').replace("''", '"')
     # A run of blanks is looked at from its start alone: the square of a long one would take seconds.
     text = re.sub(r"(?:(?<!\s)\s++)?\(\s*+[;,]*+\s*+", " (", text)
@@ -58,7 +73,7 @@ def clean(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-@lru_cache(maxsize=65536)
+@cached()
 def fold(text: str) -> str:
     """Return folded words with single blanks: what names and titles are compared by."""
     return " ".join(words(text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -18,9 +18,9 @@ import numpy as np
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
-from gnnrag.text.normalise import FUNCTION_WORDS
+from gnnrag.text.normalise import FUNCTION_WORDS, WORD
 from gnnrag.text.sentences import MAX_PASSAGE, beginning, count_words, similarity, split_sentences
-from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies
+from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
 
 LEAST_WORDS, MOST_WORDS = 4, 60
@@ -33,7 +33,7 @@ _OPENING = (
 )
 _STARTERS = frozenset(_OPENING.split())
 _GLUED = re.compile(r"(?<=[a-z\d)%])\s+(?=([A-Z][a-z'’]*)\s(?:[a-z(]|[A-Z]{2,}))")
-_WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
+_WORD = re.compile(rf"{WORD}(?:[-'’]{WORD})*")
 _VERB = re.compile(
     r"\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|may|might|must|will|would|should|shall|cannot|"
     r"[a-z]+n['’]t|it['’]s|\w{2,}(?:ed|es)|[a-z]{3,}s|began|became|made|gave|took|wrote|won|led|found|held|built|grew|"
@@ -58,7 +58,7 @@ _LEANING = re.compile(
 _END = re.compile(r"[.!…。！][\"'”’)\]*]*$")
 _TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
-_BLANK, _BULLET = re.compile(r"\n\s*\n"), re.compile(r"(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)")
+_BLANK, _BULLET = re.compile(r"\n\s*\n"), re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _ITEM = re.compile(r"(?<=[a-z)\d]) (?=[A-Z][a-z]+\b)")
 
 
@@ -75,11 +75,11 @@ class Statement:
 def statements(text: str) -> tuple[Statement, ...]:
     """Return the statements of a passage's text, in order."""
     stated, position = [], 0
-    text = beginning(text, MAX_PASSAGE)
+    text = without_citations(beginning(text, MAX_PASSAGE))  # `[2]` there is none of ours
     common = frozenset(re.findall(r"\b[a-z]{3,}\b", text))
-    for block in _BLANK.split(text):
-        if len(parse_row(block)) > 1 or (_BULLET.match(block) and count_words(block) >= LEAST_WORDS):
-            stated.append(Statement(" ".join(block.split()), position, leans=False))
+    for block in _lists(_BLANK.split(text)):
+        if len(parse_row(block)) > 1 or (_BULLET.search(block) and count_words(block) >= LEAST_WORDS):
+            stated.append(Statement(block, position, leans=False))
             position += 1
             continue
         for sentence in split_sentences(block):
@@ -89,6 +89,19 @@ def statements(text: str) -> tuple[Statement, ...]:
                     stated.append(Statement(tidy, position, _leans(tidy)))
                 position += 1
     return tuple(stated)
+
+
+def _lists(blocks: Iterable[str]) -> Iterator[str]:
+    """Yield blocks, each on a line of its own; items in a row are one, with the block before that ends in a colon."""
+    found = ""
+    for block in (" ".join(each.split()) for each in blocks):
+        is_item = _BULLET.match(block) and (found.endswith(":") or _BULLET.search(found))
+        if found and not (is_item and count_words(found) + count_words(block) <= MOST_WORDS):
+            yield found
+            found = block
+        else:
+            found = f"{found}\n{block}".strip()
+    yield found
 
 
 def _unglued(sentence: str) -> list[str]:

@@ -20,9 +20,9 @@ from typing import Any
 from gnnrag.datasets.chunk import document_of
 from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.text.normalise import word_set, words
-from gnnrag.text.questions import is_yes_no
+from gnnrag.text.questions import head_noun, is_yes_no
 from gnnrag.text.sentences import beginning
-from gnnrag.text.support import content_stems
+from gnnrag.text.support import content_stems, without_citations
 from gnnrag.types import Passage
 
 EXACT = 0.95  # confidence of what a table says
@@ -35,9 +35,12 @@ _TOTALS = frozenset({"total", "totals", "sum", "subtotal", "average", "grand tot
 _DAY, _YEAR = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"[12]\d{3}")
 _ASKING, _LEGAL = word_set("table_asking"), word_set("legal_forms")
 _PLACE, _OF_PEOPLE = (content_stems(" ".join(word_set(name))) for name in ("table_places", "table_people"))
+# Words for a column of another name, words that say a column's unit again, and those for the rows of a table of people.
 _ALIKE = tuple(
     content_stems(group) for group in ("cost price fee charge pay paid amount rate", "join start hire begin since")
 )
+_UNITS = tuple(content_stems(group) for group in ("annual year yearly", "month monthly", "eur euro", "usd dollar"))
+_WHO = content_stems("people person employee staff member worker colleague work")
 _BOUND = re.compile(
     r" (?:(?P<gt>more than|over|above|after|greater than)|(?P<ge>at least|since)"
     r"|(?P<lt>less than|under|below|before|fewer than)|(?P<le>at most|up to)) (?P<number>\d+(?: \d+)?)(?= )"
@@ -47,12 +50,15 @@ _OVER = {
     "mean": re.compile(r" (?:average|mean)(?= )"),
     "max": re.compile(r" (?:highest|largest|biggest|most|maximum|max|greatest|latest|newest)(?= )"),
     "min": re.compile(r" (?:lowest|smallest|least|fewest|minimum|min|cheapest|earliest)(?= )"),
+    "more": re.compile(r" (?:more|larger|bigger|higher|greater)(?= )"),  # of two
+    "less": re.compile(r" (?:less|smaller|lower|fewer|cheaper)(?= )"),
 }
 Found = tuple[str, Sequence["Row"]] | None  # an answer, and the rows it is from
 
 
 def parse_row(text: str) -> dict[str, str]:
     """Return the cells of a row by the names of their columns; none where a text is no row. A cell may lack a name."""
+    text = without_citations(text)
     parts = [part.partition(": ") if ": " in part else ("", "", part) for part in text.split("; ")]
     cells = {name.strip(): value.strip() for name, _, value in parts}
     is_row = "\n" not in text and any(cells) and len(cells) == len(parts) and all(len(name) <= 60 for name in cells)
@@ -188,7 +194,7 @@ class _Asked:
         self.wanted: dict[str, set[str]] = {}  # values, folded, of which the rows have one in each of these columns
         self.asked: list[str] = []  # columns
         self.is_clear = True  # no value stands in two columns
-        self._take_values([name for name in table.columns if _stems(name) <= content_stems(question)])
+        self._take_values([name for name in table.columns if _stems(name) and _stems(name) <= content_stems(question)])
         self._take_columns()
         self._take_names()
         self.how = [name for name, pattern in _OVER.items() if self._take(pattern)]
@@ -201,6 +207,10 @@ class _Asked:
             if not self.asked and cue in self.question and len(columns) == 1:
                 self.asked = columns
         self.other = [name for name in self.asked if name != self.key]
+        # What a row is: what the heading next to it says, or a value that was asked for.
+        title = table.rows[0].passage.title.rpartition(" > ")[2]
+        values = " ".join(value for found in self.wanted.values() for value in found)
+        self.counted = content_stems(f"{title} {values}") | (_WHO if table.stems & _OF_PEOPLE else frozenset())
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         if match := pattern.search(self.rest):
@@ -212,8 +222,10 @@ class _Asked:
         where: dict[str, list[str]] = {}
         for name, counts in self.table.values.items():
             for value in counts:
-                if f" {value} " in self.rest and not set(value.split()) <= _ASKING:
-                    where[value] = [*where.get(value, ()), name]
+                for form in (value, f"{value}s"):  # `how many account managers`
+                    if f" {form} " in self.rest and not set(value.split()) <= _ASKING:
+                        self.rest = self.rest.replace(f" {form} ", f" {value} ")
+                        where[value] = [*where.get(value, ()), name]
         for value in sorted(where, key=len, reverse=True):
             if f" {value} " in self.rest:  # no part of a longer one
                 columns = [name for name in where[value] if name in named] or where[value]
@@ -234,6 +246,9 @@ class _Asked:
             columns = [name for name in ends if _stems(name) & group]
             if len(columns) == 1 and content_stems(self.rest) & group:
                 self._ask(columns[0], content_stems(self.rest) & group)
+        for group in (*_UNITS, _WHO):
+            if self.table.stems & _OF_PEOPLE if group is _WHO else content_stems(" ".join(self.asked)) & group:
+                self._drop(group)
 
     def _ask(self, name: str, stems: frozenset[str]) -> None:
         if stems and stems <= content_stems(self.rest):
@@ -291,8 +306,8 @@ class _Asked:
         if len(rows) != 1 or len(self.asked) != 1 or self.how or not self.wanted:
             return None
         (name,), is_number = self.asked, bool(self._numbers(rows, self.asked[0]))
-        is_unique = any(max(self.table.values[one].values()) == 1 for one in self.wanted) and len(self.table.rows) > 2
-        is_told = self.key in self.wanted or (is_unique and not is_number)
+        unique = [one for one in self.wanted if max(self.table.values[one].values()) == 1 and not _stems(one) & _PLACE]
+        is_told = self.key in self.wanted or (unique and len(self.table.rows) > 2 and not self.is_count)
         if not is_told or (self.is_count and not is_number) or (self.is_who and is_number):
             return None
         return (rows[0].cells[name], rows) if rows[0].cells.get(name) else None
@@ -309,19 +324,21 @@ class _Asked:
             return None
         values = list(dict.fromkeys(row.cells.get(name, "") for row in rows))
         if self.is_count:
-            return str(len(set(values) - {""}) if self.asked else len(rows)), rows
+            if self.asked:
+                return str(len(set(values) - {""})), rows
+            return (str(len(rows)), rows) if content_stems(head_noun(self.question.strip())) & self.counted else None
         is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and (self.wanted or self.bound)
         return ("; ".join(values), rows) if is_list and all(values) and len(values) <= LISTED else None
 
     def _aggregate(self, rows: Sequence[Row], name: str, numbers: Sequence[tuple[float, str]]) -> Found:
         (how,) = self.how
-        if not numbers:
+        if not numbers or (how in ("more", "less") and len(self.wanted.get(self.key, ())) != 2):
             return None
         values, unit = [number for number, _ in numbers], numbers[0][1]
         if how in ("sum", "mean"):
             total = sum(values) / (len(values) if how == "mean" else 1)
             return (unit.replace("#", f"{total:,.2f}".rstrip("0").rstrip(".")), rows) if "#" in unit else None
-        best = max(values) if how == "max" else min(values)
+        best = max(values) if how in ("max", "more") else min(values)
         rows = [row for row, value in zip(rows, values, strict=True) if value == best]
         is_which = self.key in self.asked or self.question.startswith((" which ", " who "))
         shown = self.key if is_which else name

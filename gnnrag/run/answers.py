@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from textwrap import shorten
 from typing import Any
 
 from gnnrag.datasets.chunk import document_of
 from gnnrag.index.index import Index
-from gnnrag.text.sentences import content_words, split_sentences
+from gnnrag.text.sentences import content_words, sentence_spans
 from gnnrag.types import Passage, Prediction
 
 
@@ -17,14 +17,20 @@ from gnnrag.types import Passage, Prediction
 class Citation:
     """A passage that the answer names, or that a short answer was read from.
 
-    `sentence` is that of the answer, or of the passage where the answer is short; `place` the file and where in it;
-    `supported`: the passage bears the sentence out.
+    `number` is its source's place among those shown, from 1, which marks in the answer name; several citations may have
+    one source. `at` is where the mark of this one stands in `Answer.marked`. `sentence` is that of the answer, or of
+    the passage where the answer is short; the passage says it at the characters [start, end) of its text. `place`: the
+    file and where in it; `supported`: the passage bears the sentence out.
     """
 
+    number: int
+    at: int
     sentence: str
     passage: str  # its id
     title: str
     place: str
+    start: int
+    end: int
     supported: bool
 
 
@@ -43,7 +49,8 @@ class Hop:
 class Answer:
     """A question's outcome; `error` says why there is none, and is None where all went well.
 
-    `text` is empty where the passages do not say. `context` are the passages that were read, best first; `ranking` all
+    `text` is empty where the passages do not say; a longer one marks its statements, as in `it is given [2].`, and
+    `marked` is the text with a mark in any case. `context` are the passages that were read, best first; `ranking` all
     ids that were found, best first; `trace` everything that happened, in order, as JSON data; `usage` counts calls,
     tokens and dollars (`cost`); `seconds` is wall-clock time; `generation` tells the state of the index that answered.
     `confidence`, in [0, 1], is how likely a short answer is right, or how well what is quoted fits; None from a
@@ -67,23 +74,32 @@ class Answer:
     def __str__(self) -> str:
         return f"failed: {self.error}" if self.error else self.text or "(the passages do not say)"
 
+    @property
+    def marked(self) -> str:
+        """The text with the numbers of all its sources; those of a short answer follow it."""
+        tail = dict.fromkeys(f"[{c.number}]" for c in self.citations if c.at > len(self.text))
+        return f"{self.text} {''.join(tail)}" if tail else self.text
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
         return asdict(self)
 
 
 FOUND = 3  # passages of a hop
-_LONGEST = 1200  # characters of what is cited
+_LONGEST = 200  # words of a sentence that are looked for
+_MARK = re.compile(r"\[(\d{1,4}(?:, \d{1,4})*)\]")
 
 
 def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index) -> Answer:
     """Return the outcome of a question from its row, the events of its trace and the index that answered."""
+    context = index.lookup(prediction.context)
+    text, cited = _cited(prediction, context, events, index)
     return Answer(
         question,
-        prediction.answer,
-        _cited(prediction, events, index),
+        text,
+        cited,
         tuple(hop for event in events if (hop := hop_of(event))),
-        index.lookup(prediction.context),
+        context,
         prediction.ranking,
         tuple(events),
         prediction.usage,
@@ -103,34 +119,64 @@ def hop_of(event: Mapping[str, Any]) -> Hop | None:
     return Hop(event["round"], event["origin"], event["text"], found, event["retriever"])
 
 
-def _cited(prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index) -> tuple[Citation, ...]:
-    if rows := citations(events, index):
-        titles = {passage.id: passage.title for passage in index.lookup(row["passage"] for row in rows)}
-        return tuple(Citation(title=titles[row["passage"]], **row) for row in rows)
-    support = next((e.get("support", ()) for e in events if e["event"] == "answer"), ())
-    asked = next((e["text"] for e in events if e["event"] == "query"), "")
-    return tuple(
-        Citation(_the_sentence(passage.text, prediction.answer, asked), passage.id, passage.title, where(passage), True)
-        for passage in index.lookup(support)
-    )
+def _cited(
+    prediction: Prediction, context: Sequence[Passage], events: Sequence[Mapping[str, Any]], index: Index
+) -> tuple[str, tuple[Citation, ...]]:
+    """Return the text with marks that count the sources in the order of the text, and its citations.
+
+    The reader's marks count the passages that it was shown.
+    """
+    answer = next((event for event in events if event["event"] == "answer"), {})
+    rows = [(one, id_) for one in answer.get("citations", ()) for id_ in one["passages"]]
+    known = {id_ for _, id_ in rows}
+    numbers: dict[str, int] = {}  # of sources, by the passage
+    text, marks, done = "", list[tuple[int, str]](), 0
+    for mark in _MARK.finditer(prediction.answer) if rows else ():
+        ids = [context[int(n) - 1].id for n in mark[1].split(", ") if 0 < int(n) <= len(context)]
+        if known.issuperset(ids):
+            text += prediction.answer[done : mark.start()]
+            done = mark.end()
+            for id_ in ids:
+                marks.append((len(text), id_))
+                text += f"[{numbers.setdefault(id_, len(numbers) + 1)}]"
+    text += prediction.answer[done:]
+    if not rows:
+        asked = next((event["text"] for event in events if event["event"] == "query"), "")
+        rows = [({"wanted": (prediction.answer, asked)}, id_) for id_ in answer.get("support", ())]
+    passages = {passage.id: passage for passage in index.lookup(dict.fromkeys(id_ for _, id_ in rows))}
+    citations, end_before, tail = [], 0, dict[str, int]()
+    one_before: Any = None
+    for one, id_ in rows:
+        passage = passages[id_]
+        start, end = span_of(passage.text, *one.get("wanted", (one.get("sentence", ""),)))
+        sentence = one.get("sentence") or " ".join(passage.text[start:end].split())
+        if one is not one_before and (found := text.find(sentence[:-1], end_before)) >= 0:
+            end_before = found + len(sentence) - 1  # the mark may stand before the full stop
+        one_before = one
+        number = numbers.setdefault(id_, len(numbers) + 1)
+        at = next((place for place, of in marks if of == id_ and place >= end_before), None)
+        if at is None:
+            before = sum(len(f"[{numbers[other]}]") for other in tail)
+            at = tail.setdefault(id_, len(text) + 1 + before)
+        is_held = id_ in one.get("borne_out_by", (id_,))
+        citations.append(Citation(number, at, sentence, id_, passage.title, where(passage), start, end, is_held))
+    return text, tuple(citations)
 
 
-def _the_sentence(text: str, *wanted: str) -> str:
-    """Return the one sentence that says most of the first of these, of the next where that is equal; else `text`."""
-    rows = [" ".join(row.split()) for row in split_sentences(text)]
+def span_of(text: str, *wanted: str) -> tuple[int, int]:
+    """Return where a text says the first of these: where it stands, or the sentence that has most of its words.
+
+    Of several that do, the one with most of the next one's, else the first.
+    """
+    words = r"\s+".join(re.escape(word) for word in wanted[0].split()[:_LONGEST])
+    if len(wanted) == 1 and words and (found := re.search(words, text)):
+        return found.span()
     sets = [content_words(one) for one in wanted]
-    best = max(rows, key=lambda row: tuple(len(words & content_words(row)) for words in sets), default=text)
-    return shorten(best, _LONGEST, placeholder=" ...")  # a table is one sentence
-
-
-def citations(events: Sequence[Mapping[str, Any]], index: Index) -> list[dict[str, Any]]:
-    """Return a row for each sentence of an answer and each passage that it cites; none for a short answer."""
-    answer = next((e for e in events if e["event"] == "answer"), {})
-    return [
-        {"sentence": one["sentence"], "passage": id_, "place": where(passage), "supported": id_ in one["borne_out_by"]}
-        for one in answer.get("citations", ())
-        for id_, passage in zip(one["passages"], index.lookup(one["passages"]), strict=True)
-    ]
+    return max(
+        sentence_spans(text),
+        key=lambda span: [len(words & content_words(text[slice(*span)])) for words in sets],
+        default=(0, len(text)),
+    )
 
 
 def where(passage: Passage) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from textwrap import shorten
 from typing import Any, Literal
 from urllib.parse import quote
@@ -26,7 +26,6 @@ from gnnrag.serve.rest import (
     Condition,
     EventStream,
     Limits,
-    answer_data,
     served,
     server_of,
     until_gone,
@@ -190,22 +189,22 @@ def _failure(answer: Answer) -> Problem | None:
 
 def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatBody) -> Reply:
     """Return an answer's text with its sources, and where in it they are named."""
-    text, notes = answer.text or _NO_ANSWER, []
-    rows = {row["number"]: row for row in answer_data(answer)["citations"]} if answer.text else {}
     tokens = body.max_completion_tokens or body.max_tokens
     if body.response_format.type == "json_object":
         names = ("number", "title", "place", "passage", "sentence")
-        data = {"answer": answer.text, "sources": [{name: row[name] for name in names} for row in rows.values()]}
+        sources = [{name: getattr(one, name) for name in names} for one in answer.citations]
+        data = {"answer": answer.text, "sources": sources}
         return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage).cut_to(tokens)
-    for number, row in rows.items():
-        mark = f"[{number}]"
-        text += "" if mark in text else f" {mark}"
-        start = text.index(mark)
-        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(row['passage'], safe='')}"
-        place = {"start_index": start, "end_index": start + len(mark)}
-        about = {**place, "title": row["title"] or row["place"], "url": page}
+    text, notes, quoted = answer.marked or _NO_ANSWER, [], dict[int, list[str]]()
+    for (number, at), group in groupby(answer.citations, key=lambda one: (one.number, one.at)):
+        *before, one = group  # of sentences that share a mark the one before it
+        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(one.passage, safe='')}"
+        place = {"start_index": at, "end_index": at + len(f"[{number}]")}
+        about = {**place, "title": one.title or one.place, "url": page}
         notes.append({"type": "url_citation", "url_citation": about})
-    lines = [f"[{n}] {row['title'] or row['place']}: {' '.join(row['sentence'].split())}" for n, row in rows.items()]
+        sentences = [" ".join(each.sentence.split()) for each in (*before, one)]
+        quoted.setdefault(number, [one.title or one.place]).extend(sentences)
+    lines = [f"[{number}] {title}: {' '.join(sentences)}" for number, (title, *sentences) in sorted(quoted.items())]
     return Reply(text + (_SOURCES + "\n".join(lines) if lines else ""), notes, answer.usage).cut_to(tokens)
 
 

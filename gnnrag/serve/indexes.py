@@ -85,6 +85,7 @@ class Ask:
     retriever: str | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict)
     filter: str | None = None
+    style: str | None = None  # of the answer: short, sentence or long
 
 
 class ServedIndex:
@@ -296,10 +297,12 @@ class Server:
         """
         seconds = min(self.limits.seconds, ask.limits.get("seconds") or self.limits.seconds)
         deadline = asyncio.get_running_loop().time() + seconds
-        budget, settings = self.service.config.budget, {}
+        budget, settings = self.service.config.budget, dict[str, Any]()
         for name, own in (("calls", budget.max_calls), ("tokens", budget.max_tokens), ("cost", self.limits.cost)):
             if limits := [limit for limit in (own, ask.limits.get(name)) if limit is not None]:
                 settings[f"budget.max_{name}"] = min(limits)
+        if ask.style:
+            settings["answer.style"] = ask.style
         try:
             async with asyncio.timeout_at(deadline):
                 await self._turns.acquire()

@@ -7,7 +7,8 @@ import json
 import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Annotated, Any, TypeVar
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
@@ -21,12 +22,11 @@ from gnnrag.index.filters import EXAMPLE
 from gnnrag.index.filters import LONGEST as LONGEST_FILTER
 from gnnrag.index.index import Index
 from gnnrag.index.tables import local_folder
-from gnnrag.run.answers import Answer, where
+from gnnrag.run.answers import Answer, span_of, where
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
 from gnnrag.serve.jobs import Job
 from gnnrag.serve.settings import Right
-from gnnrag.text.sentences import content_words, sentence_spans
 from gnnrag.types import Passage
 
 router = APIRouter(prefix="/api")
@@ -78,6 +78,7 @@ class AskBody(Strict):
     method: str | None = Field(default=None, max_length=60)
     retriever: str | None = Field(default=None, max_length=60)
     filter: Condition | None = None
+    style: Literal["short", "sentence", "long"] | None = Field(None, description="how long the answer is")
     stream: bool = Field(False, description="server-sent events: step as it happens, then answer or error")
     trace: bool = Field(False, description="with everything that happened, long lists and texts cut short")
     budget: Limits = Limits()
@@ -118,6 +119,7 @@ async def indexes(request: Request) -> dict[str, Any]:
         if rights := [right for right in ("ask", "write") if request.state.caller.may(right, name)]:
             config = target.service.config
             row = {"name": name, "rights": rights, "method": config.method.name, "retriever": config.retriever.name}
+            row["jobs"] = target.jobs.open
             try:
                 index, parts = await target.index(), await target.parts()
                 state = {"state": "ready", "passages": len(index), "generation": index.generation, **parts}
@@ -135,7 +137,9 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
     """
     target, server = served(request, index), server_of(request)
     history = [(turn.question, turn.answer) for turn in body.history[-MOST_TURNS:]]
-    question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump(), body.filter)
+    question = Ask(
+        body.question, history, body.method, body.retriever, body.budget.model_dump(), body.filter, body.style
+    )
     if body.stream:
         await target.check(question)
         return EventStream(_sse(request, target, question))
@@ -197,16 +201,9 @@ async def _sse(request: Request, target: ServedIndex, question: Ask) -> AsyncGen
 
 
 def answer_data(answer: Answer) -> dict[str, Any]:
-    """Return an answer as JSON data for clients; a citation's number is that of the passage that was read, from 1.
-
-    Marks in a longer answer, as in `it is given [2]`, are the same numbers.
-    """
-    numbers = {passage.id: number for number, passage in enumerate(answer.context, start=1)}
-    for citation in answer.citations:
-        numbers.setdefault(citation.passage, len(numbers) + 1)
-    names = ("passage", "title", "place", "sentence", "supported")
-    cited = [{"number": numbers[c.passage], **{name: getattr(c, name) for name in names}} for c in answer.citations]
-    shown = ("question", "text", "usage", "seconds", "rounds", "generation", "error", "confidence")
+    """Return an answer as JSON data for clients; its marks, as in `it is given [2]`, are the numbers of citations."""
+    shown = ("question", "text", "marked", "usage", "seconds", "rounds", "generation", "error", "confidence")
+    cited = [asdict(citation) for citation in answer.citations]
     context = [passage.id for passage in answer.context]
     return {**{name: getattr(answer, name) for name in shown}, "citations": cited, "context": context}
 
@@ -250,23 +247,12 @@ def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
     passage, document = index.passages[row], document_of(id_)
-    start, end = _span_of(sentence, passage.text)
+    start, end = span_of(passage.text, sentence) if sentence.strip() else (0, 0)
     parts = [passage.text[:start], passage.text[start:end], passage.text[end:]]
     around = {name: index.ids[at] for name, at in (("before", row - 1), ("after", row + 1)) if 0 <= at < len(index.ids)}
     near = {name: other for name, other in around.items() if document and document_of(other) == document}
     shown = {"id": id_, "title": passage.title, "place": where(passage), "document": document or id_, "parts": parts}
     return {**shown, **near, "metadata": dict(passage.metadata)}
-
-
-def _span_of(sentence: str, text: str) -> tuple[int, int]:
-    """Return where a text says a sentence: where it stands, or the sentence with most of its words; else (0, 0)."""
-    bare = sentence.removeprefix("... ").removesuffix(" ...").strip()
-    words = content_words(bare)
-    if words and (at := text.find(bare)) >= 0:
-        return at, at + len(bare)
-    spans = sentence_spans(text)
-    best = max(spans, key=lambda span: len(words & content_words(text[slice(*span)])), default=(0, 0))
-    return best if words & content_words(text[slice(*best)]) else (0, 0)
 
 
 @router.get("/indexes/{index}/graph")

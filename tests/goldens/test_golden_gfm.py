@@ -15,7 +15,7 @@ from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import import_released
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import Incidence, rank_passages
-from tests.goldens.reading import lines
+from tests.goldens.reading import golden, lines
 
 FILE = "gfm.jsonl.gz"
 
@@ -73,3 +73,21 @@ def test_rankers() -> None:
             expected = torch.tensor(scores, dtype=torch.float64)
             found = rank_passages(ranker, logits, incidence).T.to(torch.float64)
             torch.testing.assert_close(found, expected.reshape(found.shape), atol=2e-6, rtol=1e-6)
+
+
+FRESH = "gfm_fresh.json.gz"
+
+
+@pytest.mark.parametrize("number", range(len(golden(FRESH)["cases"])))
+def test_random_networks_of_gfm_rag_and_g_reasoner(number: int) -> None:
+    case = golden(FRESH)["cases"][number]
+    state = {name: torch.tensor(values) for name, values in case["tensors"].items()}
+    model = import_released(state, Path("model.pth"), case["aggregate"], case["short_cut"])
+    source, target = torch.tensor(case["edges"])
+    vectors = None if case["node_vectors"] is None else torch.tensor(case["node_vectors"])
+    given = GraphBatch(
+        source, torch.tensor(case["edge_type"]), target, len(case["seeds"][0]), torch.tensor(case["relations"]),
+        torch.tensor(case["questions"]), torch.tensor(case["seeds"]).T, node_vectors=vectors,
+    )  # fmt: skip
+    with torch.no_grad():
+        torch.testing.assert_close(model(given).T, torch.tensor(case["logits"]), atol=5e-6, rtol=1e-5)

@@ -64,7 +64,7 @@ def test_a_triple_that_a_passage_repeats_adds_to_the_edge_each_time_and_is_one_f
     for case in golden(FILE)["repeated_triples"]:
         triples = [tuple(triple) for triple in case["triples"]]
         graph = build_entity_graph([[*triples, *triples]])
-        assert graph.entity_adjacency(repeats=True).max() == 4.0 and graph.entity_adjacency().max() == 2.0
+        assert graph.entity_adjacency(counted="times").max() == 4.0 and graph.entity_adjacency().max() == 2.0
         assert graph.slots.max() == len(triples)
 
 
@@ -79,7 +79,7 @@ def test_the_graph_of_the_corpus() -> None:
     shape = (len(held["passage_ids"]), len(held["entities"]))
     assert (graph.slots != matrix(held["slots"], shape)).nnz == 0
     assert graph.passages_with.tolist() == held["passages_of_entity"]
-    ours = sparse.triu(graph.entity_adjacency(syn_overwrites=False, repeats=True)).tocoo()
+    ours = sparse.triu(graph.entity_adjacency(syn_overwrites=False, counted="times")).tocoo()
     weights = {(i, j): there + back for i, j, there, back in held["edges"]}
     differing = {
         (i, j): (weight, weights.get((i, j)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from scipy import sparse
 
 from gnnrag.arrays import Lists
+from gnnrag.graphs.entities import build_entity_graph
+from gnnrag.graphs.synonyms import find_synonyms
 from gnnrag.parts import set_up
 from gnnrag.retrievers.hipporag2 import Candidates, HippoRAG2Retriever
 from gnnrag.types import Query
@@ -38,7 +41,7 @@ def index_of(case: Any, adjacency: sparse.csr_array) -> Any:
         facts=triples,
         fact_entities=np.array([[position[head], position[tail]] for head, _, tail in triples]),
         passages_with=np.array(held["passages_of_entity"]),
-        adjacency=lambda *_: adjacency,
+        adjacency=lambda **_: adjacency,
     )
     facts = Lists.of([[number] for number in range(len(triples))])
     return SimpleNamespace(
@@ -61,3 +64,36 @@ def test_seeds_and_ranking(number: int, adjacency: sparse.csr_array) -> None:
     (ranking,) = retriever.rank([Query(case["question"], top_k=20)], [seeds])
     assert [index.ids.index(id_) for id_ in ranking.ids] == [passage for passage, _ in case["top20"]]
     assert ranking.scores == pytest.approx([score for _, score in case["top20"]], abs=1e-8)
+
+
+FRESH = "hipporag2_fresh.json.gz"
+
+
+@pytest.mark.parametrize("number", range(len(golden(FRESH)["cases"])))
+def test_graph_seeds_and_ranking_of_random_triples(number: int) -> None:
+    """From the triples on; candidates at the cut that are equal are taken by name here."""
+    case = golden(FRESH)["cases"][number]
+    graph = build_entity_graph([[tuple(triple) for triple in row] for row in case["triples"]])
+    assert list(graph.entities) == case["entities"] and [list(fact) for fact in graph.facts] == case["facts"]
+    entities, facts, passages, query = (
+        np.array(case[name], dtype=np.float64)
+        for name in ("entity_vectors", "fact_vectors", "passage_vectors", "query")
+    )
+    pairs, cosines = find_synonyms(graph.entities, entities.astype(np.float32), 0.8, 101)
+    knowledge = SimpleNamespace(
+        graph=replace(graph, synonyms=pairs, similarities=cosines),
+        is_sentences=False,
+        statement_vectors=facts,
+        statement_facts=Lists.of([[i] for i in range(len(facts))]),
+    )
+    index = SimpleNamespace(
+        ids=[str(i) for i in range(len(passages))],
+        entity_graph=knowledge,
+        embedder=SimpleNamespace(encode=lambda texts, is_query: np.array([query] * len(texts))),
+        dense_scores=lambda texts: [passages @ query for _ in texts],
+    )
+    retriever = set_up(HippoRAG2Retriever(profile="released", filter="none"), index=index)
+    (ranking,) = retriever.retrieve([Query("q", top_k=len(passages))])
+    if not case["tie_at_cut"]:
+        assert [int(id_) for id_ in ranking.ids] == case["released_order"]
+        assert ranking.scores == pytest.approx(case["released_scores"], abs=1e-6)

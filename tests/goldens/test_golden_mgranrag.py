@@ -157,3 +157,33 @@ def test_which_evidence_is_kept_and_how_sure_it_is() -> None:
             labels = {kinds.index(str(int(number))): label for number, label in row["labels"]}
             assert confidence(labels, len(kinds) - 1) == pytest.approx(row["score"], abs=1e-12), case["name"]
             assert is_kept(labels), case["name"]
+
+
+FRESH = "mgranrag_fresh.json.gz"
+
+
+@pytest.mark.parametrize("number", range(len(golden(FRESH)["cases"])))
+def test_rounds_on_random_hierarchies(number: int) -> None:
+    case = golden(FRESH)["cases"][number]
+    lists = []
+    for name in ("passage_sentences", "sentence_phrases"):
+        lists += [np.cumsum([0, *map(len, case[name])]), np.array([n for row in case[name] for n in row], dtype=int)]
+    graph = HierarchyGraph(case["passages"], case["sentences"], case["phrases"], *lists)
+    vectors = dict(zip(case["phrases"], map(np.array, case["phrase_vectors"]), strict=True))
+    vectors |= {phrase: np.array(vector) for phrase, vector in case["extra_phrases"].items()}
+    embedder = SimpleNamespace(encode=lambda texts, is_query: [vectors[text] for text in texts])
+    index = SimpleNamespace(hierarchy=graph, phrase_vectors=np.array(case["phrase_vectors"]), embedder=embedder)
+    method = set_up(from_settings(MGranRAG, {"preset": "official"}, "method"), index=index, roles={})
+    state = state_of({"question": "Q", **case}, method)
+    evidence = state.memory["evidence"]
+    for round_ in case["rounds"]:
+        found = [{**row, "sentence": graph.first_sentence + row["sentence"]} for row in round_["evidence"]]
+        evidence.merge([unit(row) for row in found], "replace")
+        evidence.read_so_far.update(round_["read"])
+        if "released_seeds" not in round_:
+            continue
+        weights, walk = method.reset_and_walk(state, dict(enumerate(round_["similarity"])))
+        assert weights == pytest.approx(round_["released_seeds"], abs=1e-6)
+        rank = walk.solve(weights, 1e-12)
+        assert rank == pytest.approx(round_["released_ppr"], abs=1e-8)
+        state.memory["previous"] = rank

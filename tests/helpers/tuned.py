@@ -77,7 +77,9 @@ def make_causal(folder: Path, role: str) -> None:
 
 
 def _language_record(folder: Path, role: str, kind: str) -> None:
-    prompt = load_prompt(role)
+    from gnnrag.roles.tuned.causal_reader import PROMPT
+
+    prompt = load_prompt(PROMPT if role == "reader" else role)
     settings = {"prompted": {"max_tokens": 8}}
     write_tuned(folder, TunedRecord(role, kind, {}, settings, {"prompts": {prompt.name: prompt.digest}}))
 

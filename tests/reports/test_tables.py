@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.reports.running import resolved
+from gnnrag.reports.running import outline, resolved
 from gnnrag.reports.tables import Table, dots, load_table, row_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +128,8 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [much]}}", "much"),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {average: [1]}}", "published row 'average'"),
         ("rows: {a: {}}\npublished: {metrics: [ems], rows: {}}", "'ems'.*'em'"),
+        ("rows: {a: {}}\nplot: {x: rounds, y: em}", r"plot\.x 'rounds'"),
+        ("rows: {a: {}}\nplot: {x: row, y: f1}", r"plot\.y 'f1'"),
         ("rows: {a: {}}\nby: month", "by 'month'.*hops, type"),
         ("rows: {a: {}}\naverage: data", "average 'data'"),
         ("rows: {a: [1]}\npublished: [1]", ""),
@@ -162,3 +164,81 @@ def test_what_is_missing_until_the_caller_gives_it(given: str, is_missing: bool)
     blocks = {r.name.partition(" / ")[0]: r for r in load_table(FOLDER / "bdtr/table1.yaml", [given]).rows}
     assert bool(blocks["GFM-RAG"].missing) is is_missing
     assert 'retriever="gfm"' in blocks["GFM-RAG"].settings and not blocks["GFM-RAG, the network shipped here"].missing
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_row_says_which_release_or_equations_it_follows(path: Path) -> None:
+    assert not [row.name for row in load_table(path).rows if not row.follows and not row.missing]
+
+
+SHOWN = ["method.channel=both", "method.reader_top_k=null", "method.reader_notes=null", "retriever.tail=none"]
+RAPTOR = ["RAPTOR 2e3e83e", "tree.cluster=gmm", "tree.reduction=umap", "nodes=10", "tokens=3500"]
+IRCOT, RAW = ["HippoRAG retrieve_ircot", "method.preset=official"], ["method.score_norm=raw"]
+LETTER = ["equations 1 to 6", "method.preset=paper"]
+HIPPO2 = ["HippoRAG c617143", "profile=released"]
+# Table, the end of a row's name, and what the dry run must say of it, in its own line or in that of all rows.
+FOLLOWED = [
+    *(("bdtr/table1", f"{name} / MuSiQue / Original", more) for name, more in (
+        ("RAPTOR", [*RAPTOR, "method.channel=both"]), ("HippoRAG2", HIPPO2),
+        ("GraphRAG", ["graphrag 3.1.2", "extract.format=lightrag", "profile=released", "reader_notes=null"]))),
+    *((f"bdtr/{table}", row, more) for table in ("table1", "table2") for row, more in (
+        ("IRCOT", IRCOT), ("GCOT", RAW), ("TOG", RAW), ("IRGS", RAW), ("BDTR", LETTER))),
+    *(("bdtr/table2", row, HIPPO2) for row in ("Original", "BDTR")),
+    *((f"bdtr/{table}", row, [*RAPTOR, *more]) for table, row, more in (
+        ("table3", "IRCOT", IRCOT), ("table3", "BDTR", LETTER), ("table5", "neither", ["method.channel=both"]),
+        ("table5", "DTR", LETTER), ("table5", "both", LETTER))),
+    *(("mgranrag/table2", row, more) for row, more in (
+        ("IRCoT", IRCOT), ("Search-R1", ["preset=official"]), ("R1-Searcher", ["preset=official"]),
+        ("GraphRAG", [*SHOWN[:3], "graphrag 3.1.2"]), ("LightRAG", [*SHOWN, "profile=released"]),
+        ("RAPTOR", [*RAPTOR, *SHOWN[:3], "profile=released"]), ("HippoRAG", ["HippoRAG b144c46", "ties=last"]),
+        ("HippoRAG 2", HIPPO2), ("MGranRAG Qwen3-8B T=3", ["MGranRAG d5e5ab5", "preset=official"]))),
+    *((f"graphsearch/{table}", row, [*more, "data.chunk_words=300", "data.chunk_overlap=38"])
+      for table in ("table1", "table2") for row, more in (
+        ("LightRAG", [*SHOWN, "LightRAG 1.5.7", "mode=hybrid", "profile=released"]),
+        ("PathRAG", [*SHOWN, "PathRAG 32567bf", "hub_degree=null"]),
+        ("HyperGraphRAG", [*SHOWN, "HyperGraphRAG a804827", "extract.format=hyper", "near_k=0"]),
+        ("GS + HyperGraphRAG", ["GraphSearch, the paper", "extract.format=hyper"]))),
+    ("graphsearch/table1", "HippoRAG2", [*HIPPO2, "extract.format=openie"]),
+    ("graphsearch/table1", "MiniRAG", [*SHOWN, "MiniRAG 4fe2fba", "profile=released"]),
+    ("graphsearch/table3", "R4 as released", ["GraphSearch 1f93676", "method.preset=official"]),
+    *((f"dotrag/{table}", row, more) for table in ("table1", "table2") for row, more in (
+        ("DotRAG", ["sections 3.1 to 3.4", "method.preset=paper"]), ("LightRAG", [*SHOWN, "profile=released"]),
+        ("PathRAG", [*SHOWN, "hub_degree=null"]), ("TradRAG", ["mode=naive"]))),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_dry_run_says_what_each_row_follows_and_sets() -> None:
+    lines = {}
+    for name in sorted({name for name, _, _ in FOLLOWED}):
+        table = load_table(FOLDER / f"{name}.yaml")
+        everything, *rows = outline(table, table.rows)
+        lines[name] = [(row.partition(" (")[0], f"{everything} {row}") for row in rows]
+    for name, end, wanted in FOLLOWED:
+        found = [line for row, line in lines[name] if f" / {row}".endswith(f" / {end}")]
+        assert found, (name, end)
+        for line in found:
+            assert not [text for text in wanted if text not in line], (name, end, line)
+
+
+def test_the_letter_of_bdtr_and_dotrag() -> None:
+    """The settings of specs/missing_tables.md, 2.5 and 5.3."""
+    table = load_table(FOLDER / "bdtr/table5.yaml")
+    row = next(row for row in table.rows if row.name == "both")
+    letter = {
+        "max_rounds": 2, "top_k": 200, "score_norm": "raw", "query_weights": [1, 1, 1], "verifier_passages": None,
+        "max_promoted": None, "promotion": "order_only", "window": 50, "floor": 5, "max_final": None,
+    }  # fmt: skip
+    found = row_config(table, row).method.part
+    assert {name: getattr(found, name) for name in letter} == letter
+    table = load_table(FOLDER / "dotrag/table2.yaml")
+    letter = {
+        "early_stop": False, "node_score": "node", "pattern_judge": "never", "top_nodes": 20, "topics_only": True,
+        "set_questions": "never", "terminal_only": False, "max_nodes": None, "hub_degree": None, "by_name": False,
+        "type_filter": "strict", "passage_score": "cosine", "edge_bonus": 0.0, "nodes": "resolved",
+    }  # fmt: skip
+    found = row_config(table, table.rows[0]).method.part
+    assert {name: getattr(found, name) for name in letter} == letter
+    for name, metric in (("table2", "resolved_f1"), ("table4", "node_f1")):
+        columns = [column.name for column in load_table(FOLDER / f"dotrag/{name}.yaml").columns]
+        assert {metric, f"{metric}_with_anchor"} <= set(columns), "with the start in the gold, and without"

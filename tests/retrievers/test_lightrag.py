@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -65,7 +66,8 @@ def test_local_picks_the_passages_of_entities_then_of_their_relations() -> None:
     assert ranking.ids == ("p5", "p1", "p0", "p2") and ranking.branch == "local"
     graph = ranked(mode="local", channel="graph")
     assert names(graph, "entity") == ["A", "B"]
-    assert graph.kinds[:4] == ("entity", "relation", "entity", "relation")
+    assert graph.kinds[:4] == ("entity", "entity", "relation", "relation")
+    assert ranked(mode="local", channel="graph", profile="fixed").kinds[:3] == ("entity", "relation", "entity")
     assert graph.scores.tolist() == [1 / r for r in range(1, len(graph) + 1)]
 
 
@@ -120,11 +122,16 @@ def test_q_lr_3_released_ranks_hubs_first() -> None:
 
 
 def test_parallel_relations_are_one_edge_and_two_hits() -> None:
-    ranking = ranked(mode="local", channel="graph")
-    sources = dict(zip(ranking.ids, ranking.sources, strict=True))
-    assert (sources["A | meets | B"], sources["A | greets | B"]) == (("p0",), ("p5",))
-    texts = dict(zip(ranking.ids, ranking.texts, strict=True))
-    assert texts["A | meets | B"] == "A meets B"
+    for profile in ("fixed", "released"):
+        ranking = ranked(mode="local", channel="graph", profile=profile)
+        sources = dict(zip(ranking.ids, ranking.sources, strict=True))
+        assert (sources["A | meets | B"], sources["A | greets | B"]) == (("p0",), ("p5",))
+        texts = dict(zip(ranking.ids, ranking.texts, strict=True))
+        if profile == "fixed":
+            assert texts["A | meets | B"] == "A meets B"
+        else:  # the rows that its reader sees, one an edge
+            assert texts["A"].startswith('{"entity": "A"') and not texts["A | meets | B"]
+            assert json.loads(texts["A | greets | B"])["description"] == "A greets B; A meets B"
 
 
 # ---------------------------------------------------------------------------------------------------- keywords
@@ -198,9 +205,9 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
     # Two of A's p0, p2, p5 may be picked; p2 and p1 are then the relations' own.
     assert ranked(mode="local", tail="none", entity_tokens=15).ids == ("p5", "p1", "p0", "p2")
     assert names(ranked(mode="local", channel="graph", relation_tokens=1), "relation") == []
-    # 200 are kept free and the rows take their part; what is left is for passages.
-    assert ranked(mode="local", tail="none", total_tokens=200).ids == ()
-    assert ranked(mode="local", tail="none", total_tokens=330).ids == ("p5", "p1", "p0", "p2")
+    # 200 are kept free, the reader's instructions take 900, and the rows their part; what is left is for passages.
+    assert ranked(mode="local", tail="none", total_tokens=1100).ids == ()
+    assert ranked(mode="local", tail="none", total_tokens=1230).ids == ("p5", "p1", "p0", "p2")
 
 
 # ------------------------------------------------------------------------------------------------------------ roles

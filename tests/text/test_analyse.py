@@ -92,3 +92,9 @@ def test_a_model_tags_phrases_of_passages_and_questions(monkeypatch):
     assert {"Karl Holm", "1931 film", "Amber Road (film)", "Amber Road"} <= set(text.phrases[0])
     assert question_phrases("which film made Karl Holm?", "made_here") == ["Karl Holm", "film"]
     assert question_phrases("which film made Karl Holm?") == ["Karl Holm"]
+
+
+def test_sentences_as_mgranrag_splits_them() -> None:
+    pytest.importorskip("blingfire")
+    text = analyse([Passage("a", "Lee", "Dr. Smith left. He went to St. Louis.\nWhy?")], splitter="blingfire")[0]
+    assert text.sentences == ("Lee\n\nDr. Smith left.", "He went to St. Louis.", "Why?")

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
-from gnnrag.text.normalise import FUNCTION_WORDS, fold
+from gnnrag.text.normalise import FUNCTION_WORDS, find_words, fold
 from gnnrag.text.sentences import sentence_spans
 from gnnrag.text.subjects import subject_of
 from gnnrag.types import Passage
@@ -88,7 +88,7 @@ def _subject(text: str) -> str:
 
 def normalised(text: str) -> str:
     """Return what texts share that differ in blanks, case and punctuation only."""
-    return " ".join(re.findall(r"\w+", text.casefold()))
+    return " ".join(find_words(text.casefold()))
 
 
 def _units(block: Block, longest: int) -> Iterator[_Unit]:

@@ -302,7 +302,7 @@ class GraphSearch(Method):
         task = SubQueryTask(question, side.name, query, history=earlier, plan=side.plan, labels=self.labels)
         grounded = await self.roles["grounder"](task, session)
         session.flag("grounder", *grounded.flags)
-        if side.name == "relational" and grounded.text != query:
+        if side.name == "relational" and grounded.text != query and not self.released:
             try:
                 parse_triples(grounded.text)
             except MalformedError:

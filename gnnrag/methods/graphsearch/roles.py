@@ -234,7 +234,10 @@ MAX_GROWTH, MIN_ROOM = 4, 400  # a reply longer than so many times its input, an
 
 @part("role", "grounder.prompted")
 class PromptedGrounder(PromptedPart[SubQueryTask, TextResult]):
-    """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
+    """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`).
+
+    With `released` labels any reply is the sub-query, as in the released code.
+    """
 
     def setup(self) -> None:
         self._text = self.prompter()
@@ -244,6 +247,10 @@ class PromptedGrounder(PromptedPart[SubQueryTask, TextResult]):
     async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         history = notes_element(f"{task.plan}\n\n{render_history(task.history, labels=task.labels)}")
         values = {"query": inline(task.query), "history": history}
+        if task.labels == "released":
+            asked = self._triples if task.side == "relational" else self._text
+            query, failure = (sent := await asked.ask(session, values, parse_free)).value or "", sent.failure
+            return TextResult(task.query, flags=("grounder_failed",)) if failure else TextResult(query)
         if task.side == "relational":
             outcome = await self._triples.ask(session, values, parse_triples)
             query, failure = render_triples(outcome.value or ()), outcome.failure

@@ -29,7 +29,6 @@ from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 TOP_K, READER_TOP_K, DAMPING = 200, 5, 0.5
-SIMILAR = 400  # passages whose similarity to the augmented query counts
 
 
 @part("method", "mgranrag")
@@ -53,6 +52,8 @@ class MGranRAG(Method):
     keep_rule: bool = True  # drop weak evidence
     sentence_scope: Literal["memory", "new"] = "memory"  # weigh all evidence, or only the round's
     merge_keywords: Literal["union", "replace"] = "union"  # phrases of a sentence found again
+    augment_new: bool = False  # the augmented query states all of the round's evidence, not what fully supports alone
+    similar: Annotated[int, Ge(1)] | None = 400  # passages whose similarity counts (eq. 2); null: all
     # true, as the released code: (1) sub-questions are sorted; (2) the augmented query has its labels; (3) phrases that
     # differ in case are different unless their vectors agree
     released: bool = False
@@ -99,8 +100,8 @@ class MGranRAG(Method):
             return []  # the same passages gave the same evidence: the round would repeat itself
         text = state.question.text
         if "augmentation" not in self.ablate:
-            text = evidence.augment(text, len(state.memory["parts"]), self.released)
-        return [Query(text, top_k=SIMILAR, origin="augmented")]
+            text = evidence.augment(text, len(state.memory["parts"]), self.released, self.augment_new)
+        return [Query(text, top_k=self.similar or self.graph.num_passages, origin="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Rank all passages by PageRank from the evidence (eq. 5); without evidence the ranking stays as it is."""

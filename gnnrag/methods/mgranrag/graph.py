@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.text.normalise import phrase_key
+from gnnrag.text.normalise import cached, phrase_key
 
 GAIN = {"T": 1.0, "P": 0.5}  # g: how much a label supports a question; a label that is absent counts 0
 # f of a phrase: named as evidence, only there, in the question (constants of the released code)
@@ -80,17 +80,23 @@ class EvidenceMemory:
         """Return the units by falling confidence, ties by arrival."""
         return sorted(self.units.values(), key=lambda unit: -unit.psi)
 
-    def chosen(self, num_subquestions: int) -> list[EvidenceUnit]:
-        """Return what the augmented query states: the best K full units, then the others found this round."""
+    def chosen(self, num_subquestions: int, all_new: bool = False) -> list[EvidenceUnit]:
+        """Return what the augmented query states: the best K full units, then the others found this round.
+
+        With `all_new`, as in the paper: the best K found before, full or not, then all found this round.
+        """
+        if all_new:
+            before, new = ([u for u in self.ranked() if (u.node in self.new) is is_new] for is_new in (False, True))
+            return before[:num_subquestions] + new
         ranked = [unit for unit in self.ranked() if unit.is_full]
         return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.node in self.new]
 
-    def augment(self, question: str, num_subquestions: int, released: bool = False) -> str:
+    def augment(self, question: str, num_subquestions: int, released: bool = False, all_new: bool = False) -> str:
         """Return the augmented query: the chosen evidence, a line each, then the question.
 
         As `released` it has other labels, and its first line is empty where there is evidence but none of it is full.
         """
-        chosen = self.chosen(num_subquestions)
+        chosen = self.chosen(num_subquestions, all_new)
         if not released:
             lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
             return "\n".join([*lines, question])
@@ -243,7 +249,7 @@ class PhraseAligner:
         self, graph: HierarchyGraph, vectors: np.ndarray | None, embedder: Any, same: float = 0.9, folds: bool = True
     ) -> None:
         self.graph, self.vectors, self.embedder, self.same, self.folds = graph, vectors, embedder, same, folds
-        self.nodes = lru_cache(maxsize=100_000)(self._nodes)
+        self.nodes = cached(16384)(self._nodes)
 
     @cached_property
     def _position(self) -> dict[str, int]:

@@ -27,8 +27,9 @@ from gnnrag.parts import part
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter
-from gnnrag.roles.tables import TableReader
+from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE,
     TunedRecord,
     TunedRole,
     load_encoder,
@@ -37,10 +38,11 @@ from gnnrag.roles.tuned.checkpoint import (
     read_tuned,
     save_trained,
 )
-from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker, SpanItem, Window, WindowMaker, padded
+from gnnrag.roles.tuned.span_items import FEATURES, Candidate, ItemMaker, SpanItem, Window, WindowMaker, padded
 from gnnrag.roles.tuned.sureness import Sureness, best_candidate, signals
 from gnnrag.session import Session
 from gnnrag.text.questions import answer_style
+from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
 
 SPAN = "span"
@@ -258,7 +260,7 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker:
 
 @part("role", "reader.tuned")
 class TunedReader(TunedRole):
-    """Answers with a trained span reader (`SpanAnswers`)."""
+    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
 
     # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
     min_confidence: float | None = None
@@ -268,8 +270,13 @@ class TunedReader(TunedRole):
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
-    kinds: ClassVar[tuple[str, ...]] = (SPAN,)
+    kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
     loads_at_once: ClassVar[bool] = True
+
+    def setup(self) -> None:
+        """Open the checkpoint."""
+        self.prompted = {"max_passages": self.max_passages, **self.prompted}
+        super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         """Return what answers with spans and quotations."""
@@ -372,7 +379,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if self.sureness:
             values = signals(read, chances, self._cosine(read.item.asked.question, task.passages[one.passage]))
             sure, least = self.sureness(values), self.sureness.threshold
-        if sure < self._least(task, least):
+        if sure < self._least(task, least) or (task.style is None and _is_beside_the_point(read.item, one)):
             return Answer("", thought=f"withheld: {sure:.3f}")
         return Answer(read.item.answers[best], (task.passages[one.passage].id,), round(sure, 4), "ranked first")
 
@@ -384,3 +391,14 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             return self.sureness.cosine
         (asked,), (told,) = embedder.encode([question], is_query=True), embedder.encode([passage.content])
         return float(asked @ told)
+
+
+def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:
+    """Tell whether no span can answer, or this one stands in a cell of which the question does not speak.
+
+    Rows of a table are for `tables`; of `project leader: Ida Berg`, the question has to name the label.
+    """
+    start, end, _ = item.asked.sentence(one)
+    cells = parse_row(item.asked.reading.texts[one.passage][start:end])
+    is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)
+    return item.asked.type == "yes_no" or (bool(one.end) and is_of_row)
