@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache, lru_cache
+from collections.abc import Callable, Sized
+from functools import cache, lru_cache, wraps
 from importlib.resources import files
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import ConfigError
+
+S = TypeVar("S", bound=Sized)
+T = TypeVar("T")
+
+
+def cached(size: int = 8192, longest: int = 300) -> Callable[[Callable[[S], T]], Callable[[S], T]]:
+    """Keep the last results of a function of a text, but not of a long one: clients send as many as they like."""
+
+    def decorated(function: Callable[[S], T]) -> Callable[[S], T]:
+        kept = lru_cache(size)(function)
+
+        @wraps(function)
+        def call(text: S) -> T:
+            return kept(text) if len(text) <= longest else function(text)  # type: ignore[arg-type]
+
+        return call
+
+    return decorated
 
 
 @cache
@@ -44,13 +63,13 @@ _COUNTRY_RE = _compile(COUNTRY_OF)
 _REGION_RE = _compile(REGION_OF)
 
 
-@lru_cache(maxsize=8192)
+@cached()
 def country_mentions(text: str) -> tuple[tuple[int, str, str], ...]:
     """Return (offset, surface form, country) of each country or demonym in `text`, in order."""
     return tuple((m.start(), m.group(), COUNTRY_OF[m.group()]) for m in _COUNTRY_RE.finditer(text))
 
 
-@lru_cache(maxsize=8192)
+@cached()
 def region_mentions(text: str) -> tuple[tuple[int, str, str], ...]:
     """Like `country_mentions`, for states, provinces and capitals."""
     return tuple((m.start(), m.group(), REGION_OF[m.group()]) for m in _REGION_RE.finditer(text))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from textwrap import shorten
 
 import numpy as np
 
-from gnnrag.text.normalise import FUNCTION_WORDS, MARKS, NO_BLANKS, terms, word_set
+from gnnrag.text.normalise import FUNCTION_WORDS, MARKS, NO_BLANKS, cached, terms, word_set
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
 MAX_SENTENCE = 4_000  # a longer one is taken for several
@@ -118,7 +117,7 @@ def first_sentences(text: str, words: int) -> str:
     return " ".join(kept)
 
 
-@lru_cache(maxsize=65536)  # the sentences of a community come again in those above it
+@cached(16384)  # the sentences of a community come again in those above it
 def content_words(text: str) -> frozenset[str]:
     """Return the folded words of a text that say something."""
     return frozenset(w for w in terms(text) if w not in FUNCTION_WORDS and len(w) > 1)
