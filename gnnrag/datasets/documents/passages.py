@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
@@ -66,7 +67,9 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             page = {"page": chosen[0].first} if document.unit == "page" else {}
             # The passages of a table have one title.
             subject = "" if any(unit.is_row for unit in chosen) else _subject(text)
-            passages.append(Passage("", " > ".join(path) or subject or fallback, text, where, fields | page))
+            passages.append(
+                Passage("", normalize("NFC", " > ".join(path) or subject or fallback), text, where, fields | page)
+            )
     return passages
 
 
