@@ -20,10 +20,9 @@ from gnnrag.datasets.jsonl import read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
-from gnnrag.index.documents import change_documents, cut_as, has_titles
 from gnnrag.index.index import build_index, data_source, index_path
 from gnnrag.index.tables import PASSAGES, latest_version, local_folder, place_of
-from gnnrag.index.update import is_empty
+from gnnrag.index.update import change_documents, cut_as, has_titles, is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.evaluate import index_settings, needed_stages

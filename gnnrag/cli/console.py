@@ -72,7 +72,7 @@ def progress_bar() -> Iterator[OnProgress]:
         def advance(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
-            bars.advance(tasks[stage], done)
+            bars.update(tasks[stage], advance=done, total=total)
 
         yield advance
 

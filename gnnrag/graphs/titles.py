@@ -53,12 +53,10 @@ class TitleTables:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Form to position."""
         return {form: i for i, form in enumerate(self.forms)}
 
     @cached_property
     def word_position(self) -> Mapping[str, int]:
-        """Word to position."""
         return {word: i for i, word in enumerate(self.words)}
 
 
@@ -93,7 +91,7 @@ def build_titles(
     words = sorted({word for row in contents for word in row})
     number = {word: i for i, word in enumerate(words)}
     num_sentences = max(len(graph.sentences), 1)
-    counts = dict(zip(graph.vocabulary[0], graph.vocabulary[1].tolist(), strict=True))
+    counts = dict(zip(graph.names.words, graph.names.counts.tolist(), strict=True))
     rarities = {word: rarity_of(counts.get(word, 0), num_sentences) for word in words}
     return TitleTables(
         forms=tuple(position),
@@ -265,3 +263,11 @@ def layout_of(passages: Sequence[Passage]) -> Layout:
         if is_path:
             sections[position] = numbers.setdefault((document_of(passage.id), heading), len(numbers) + 1)
     return Layout(following, sections)
+
+
+@dataclass(frozen=True)
+class Titles:
+    """The names of passages, and their places in documents."""
+
+    tables: TitleTables
+    layout: Layout

@@ -41,15 +41,11 @@ class Embedder(Protocol):
     """Texts to vectors."""
 
     identity: str  # changes whenever vectors would
+    dim: int  # length of a vector
     weights: str = ""  # the same of the weights alone; empty: as identity
     block: int = 256  # texts to be given together, where there are many
     query_prefix: str = ""  # what it writes before a query
     revision: str | None = None  # of a model from a hub
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        ...
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """Return (len(texts), dim) float32 rows of unit length."""
@@ -88,24 +84,20 @@ class StaticEmbedder(Embedder):
         from gnnrag.index.static import DIM, VERSION
 
         self._folder, self._encoder = model_folder("embedded")
-        self._dim, self.identity = DIM, digest(["static", VERSION, DIM, self._encoder])
-        self._lock = threading.Lock()  # one at a time: they learn words
-
-    @property
-    def dim(self) -> int:
-        return self._dim
+        self.dim, self.identity = DIM, digest(["static", VERSION, DIM, self._encoder])
 
     @cached_property
-    def _sums(self) -> Any:
-        from gnnrag.index.static import TokenSums, static_vectors
+    def _tokens(self) -> tuple[Any, np.ndarray]:
+        from gnnrag.index.static import static_vectors
 
         table = static_vectors(lambda: open_encoder(self._folder, "cpu"), self._encoder)
-        return TokenSums(uncut_tokeniser(Path(self._folder)), table)
+        return uncut_tokeniser(Path(self._folder)), table
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """See `Embedder`; a text is not cut, however long."""
-        with self._lock:
-            return self._sums.encode(texts)
+        from gnnrag.index.static import token_sums
+
+        return token_sums(texts, *self._tokens)
 
 
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
@@ -168,7 +160,7 @@ class SentenceEmbedder(Embedder):
         self._queries: dict[str, np.ndarray] = {}  # iterative methods repeat them
 
     @property
-    def dim(self) -> int:
+    def dim(self) -> int:  # type: ignore[override]
         return self.encode(["x"]).shape[1]
 
     @property

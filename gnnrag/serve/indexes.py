@@ -24,9 +24,8 @@ from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.folder import Folder, load_documents
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.documents import cut_as, has_titles
 from gnnrag.index.tables import PASSAGES, latest_version
-from gnnrag.index.update import cut_from, is_empty
+from gnnrag.index.update import cut_as, cut_from, has_titles, is_empty
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.evaluate import check_fit, needed_stages

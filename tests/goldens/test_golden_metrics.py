@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.graphs.rendering import pick_by_weight
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer, sub_em
 from gnnrag.metrics.retrieval import recall_at
+from gnnrag.retrievers.lightrag import pick_by_weight
 from tests.goldens.reading import golden
 
 

@@ -59,8 +59,8 @@ def make_span(folder: Path, index: Index, text: bool = False) -> None:
     """Write a reader on a tiny encoder."""
     import torch
 
-    from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader
     from gnnrag.roles.tuned.span_items import FEATURES
+    from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, save_span_reader
 
     torch.manual_seed(5)
     own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 RECORD = "gnnrag.json"
 SHIPPED = Path(__file__).parent / "checkpoints"
 LANGUAGE = "causal"  # the kind of a language model
+SPAN = "span"  # a reader's encoder with a head
 _APART = {RECORD, "README.md", "questions.json"}  # not what the model computes with
 ConfigT = TypeVar("ConfigT")
 ModelT = TypeVar("ModelT", bound="nn.Module")
