@@ -12,6 +12,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from textwrap import fill, shorten
 from typing import Annotated, Any
+from unicodedata import normalize
 
 import typer
 
@@ -80,7 +81,7 @@ def ask(
         _converse(pipeline, index)
         return 0
     answered: list[tuple[Prediction, Session]] = []
-    asyncio.run(pipeline.run([Question("ask", question)], lambda *row: answered.append(row)))
+    asyncio.run(pipeline.run([Question("ask", normalize("NFC", question))], lambda *row: answered.append(row)))
     prediction, session = answered[0]
     answer = make_answer(question, prediction, session.events, index)
     reasons = _reasons(retriever, answer) if explain else []

@@ -29,7 +29,7 @@ from gnnrag.metrics.replies import is_error
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.running import outline, run_table
-from gnnrag.reports.tables import Result, Table, cells, load_table, notes
+from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
 TESTS = {
@@ -88,6 +88,7 @@ def reproduce(
     ],
     only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
+    plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> int:
@@ -107,6 +108,8 @@ def reproduce(
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; configs/papers/README.md lists them")
     changes = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
     spec = retitled(load_table(source, changes), changes)
+    if plot and not spec.plot:
+        raise GnnragError(f"{source} is a table: there is nothing to draw")
     rows = [row for row in spec.rows if all(text.casefold() in row.name.casefold() for text in only)]
     if not rows:
         raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
@@ -116,6 +119,9 @@ def reproduce(
     with _row_progress() as callbacks:
         results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
     print(shown(spec, results, form))
+    if plot:
+        draw(spec, results, plot)
+        note(str(plot))
     return _has_problem(results)
 
 

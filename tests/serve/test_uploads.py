@@ -14,8 +14,8 @@ import pytest
 
 from gnnrag.api import Index
 from gnnrag.datasets.documents.child import DocumentReader
-from gnnrag.index.documents import change_documents
 from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.update import change_documents
 from gnnrag.serve.indexes import ServedIndex
 from gnnrag.serve.jobs import Job
 from gnnrag.serve.settings import Service, read_service
