@@ -31,8 +31,8 @@ from gnnrag.config import EmbedderConfig
 from gnnrag.index.embedder import make_embedder
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
 from gnnrag.roles.tuned.checkpoint import RECORD, read_tuned
-from gnnrag.roles.tuned.reader import SPAN, load_span_reader, read_alone, window_maker
 from gnnrag.roles.tuned.span_items import ItemMaker
+from gnnrag.roles.tuned.span_network import SPAN, load_span_reader, read_alone, window_maker
 from gnnrag.roles.tuned.sureness import SIGNALS, Sureness, best_candidate, signals
 from gnnrag.training.config import FoldConfig, draw
 from gnnrag.types import Passage

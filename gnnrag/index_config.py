@@ -61,8 +61,8 @@ class LexicalConfig:
     """How words are found and compared by BM25."""
 
     language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
-    # simple: words between blanks and marks; ngram: runs of three letters, for scripts without blanks
-    tokenizer: Literal["simple", "whitespace", "ngram"] = "simple"
+    # simple: words between blanks and marks; of scripts without blanks both see pairs of characters
+    tokenizer: Literal["simple", "whitespace"] = "simple"
 
 
 @dataclass
@@ -101,10 +101,6 @@ class GraphConfig:
 class KnowledgeConfig:
     """How what was extracted becomes the knowledge graph of entities, relations and hyperedges."""
 
-    # Names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
-    match: Literal["auto", "casefold", "exact", "upper"] = "auto"
-    # extraction: as extracted; sentences: those that name two entities
-    hyperedges: Literal["auto", "extraction", "sentences", "none"] = "auto"
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
     resolve_threshold: Annotated[float, Gt(-1), Le(1)] = 0.6  # least cosine of two names that it is asked about
     # longer descriptions are summarised to half of it; null: none are
@@ -131,8 +127,6 @@ class TreeConfig:
 class CommunityConfig:
     """How the knowledge graph is clustered, and how reports on its communities are written."""
 
-    # released: the largest component only; fixed: all, the smallest in buckets of ten entities
-    profile: Literal["fixed", "released"] = "fixed"
     max_cluster_size: Annotated[int, Ge(1)] = 10  # larger communities are split further
     resolution: Annotated[float, Gt(0)] = 1.0  # of the modularity
     randomness: Annotated[float, Gt(0)] = 0.001  # of the refinement

@@ -46,6 +46,7 @@ class Session:
     started: float = field(default_factory=time.monotonic)
     seen: dict[tuple[Hashable, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
     counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # queries already in the counts
+    traceback: str = ""  # of the first part that raised, for the log
     failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
 
     def record(self, event: str, **details: Any) -> None:

@@ -42,7 +42,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(llm.app, name="llm")
 for command in (
     *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.judge),
-    *(reports.compare, reports.table, reports.reproduce, training.train, training.collect_traces),
+    *(reports.compare, reports.reproduce, training.train, training.collect_traces),
     data.exchange,
 ):
     app.command(command.__name__.replace("_", "-"))(command)

@@ -72,7 +72,7 @@ def progress_bar() -> Iterator[OnProgress]:
         def advance(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
-            bars.advance(tasks[stage], done)
+            bars.update(tasks[stage], advance=done, total=total)
 
         yield advance
 
@@ -147,6 +147,8 @@ def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = ""
     if texts := shown.get("texts"):
         left = shown["questions"] - texts["long"]
         lines.append(f"EM, F1: of the {left} questions with short references" if left else NO_SHORT)
+        if texts["long"]:
+            lines.append(f"ROUGE-L, cosine, words: of the {texts['long']} questions with long references")
         lines += [f"embedder: {texts['embedder']}"] if texts["embedder"] else []
     lines += _by_type(runs, [column for column in columns if column[1].startswith(QUALITY)])
     if has_bad or len(runs) == 1:

@@ -24,10 +24,9 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import Dataset, chunking
 from gnnrag.datasets.folder import summary, write_report
-from gnnrag.index.documents import change_documents, cut_as, has_titles
 from gnnrag.index.index import Index, build_index, data_source, index_path
 from gnnrag.index.tables import local_folder
-from gnnrag.index.update import collect_garbage, collect_tables
+from gnnrag.index.update import change_documents, collect_garbage, collect_tables, cut_as, has_titles
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index

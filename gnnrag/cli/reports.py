@@ -1,4 +1,4 @@
-"""Commands that compare runs and make tables of them: `compare`, `table`, `reproduce`."""
+"""Commands that compare runs and make tables of them: `compare`, `reproduce`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import typer
 from gnnrag.cli.console import (
     AsJson,
     AsMarkdown,
-    Settings,
     markdown_table,
     metrics_table,
     note,
@@ -29,9 +28,8 @@ from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import is_error
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
-from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
 from gnnrag.reports.running import outline, run_table
-from gnnrag.reports.tables import Result, Table, cells, load_table, notes
+from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
 TESTS = {
@@ -84,40 +82,21 @@ def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     return plain_table(["run", "metric", "difference", "95% interval", "p", "better / worse / same"], lines, title)
 
 
-def table(
-    settings: Settings,
-    retrievers: Annotated[
-        str, typer.Option(help="separated by commas, settings after colons: dense,lightrag:mode=local")
-    ] = "",
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-) -> int:
-    """Run every retriever on the questions of a config, and print what each finds and costs.
-
-    Recall is that of the method `single`; coverage, where there are no gold passages, is the share of the references'
-    content words in the first tokens retrieved.
-    """
-    source, overrides = split(settings)
-    spec = retriever_table(source, [name for name in retrievers.split(",") if name] or fitting_retrievers())
-    with _row_progress() as callbacks:
-        results = run_table(spec, overrides, **callbacks)
-    print(shown(spec, results, "json" if as_json else "markdown" if as_markdown else ""))
-    return _has_problem(results)
-
-
 def reproduce(
     settings: Annotated[
         list[str], typer.Argument(metavar="TABLE [key=value ...] [verifier=RUN ...]", default_factory=list)
     ],
     only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
+    plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> int:
-    """Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
+    """Reproduce a table or figure of a paper: run its rows and print them beside the published figures; or your own.
 
     \b
     gnnrag reproduce configs/papers/bdtr/table5.yaml roles=offline data.limit=50
+    gnnrag reproduce configs/tables/retrievers.yaml roles=offline --only bm25 --only chg    retrievers side by side
 
     Without overrides the rows ask the paper's models. Runs of a training go to the rows that ask that part: gnn=RUN,
     verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it.
@@ -129,6 +108,8 @@ def reproduce(
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; configs/papers/README.md lists them")
     changes = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
     spec = retitled(load_table(source, changes), changes)
+    if plot and not spec.plot:
+        raise GnnragError(f"{source} is a table: there is nothing to draw")
     rows = [row for row in spec.rows if all(text.casefold() in row.name.casefold() for text in only)]
     if not rows:
         raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
@@ -138,6 +119,9 @@ def reproduce(
     with _row_progress() as callbacks:
         results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
     print(shown(spec, results, form))
+    if plot:
+        draw(spec, results, plot)
+        note(str(plot))
     return _has_problem(results)
 
 

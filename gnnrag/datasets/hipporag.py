@@ -15,14 +15,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from gnnrag.datasets.jsonl import Skips, parse_row, read_objects
+from gnnrag.datasets.jsonl import Skips, is_unanswerable, new_id, parse_row, read_objects
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
 
 MissingGold = Literal["error", "drop"]
 
 _MUSIQUE_ID = re.compile(r"(\dhop\d*)__")
-_ANSWERS = ("answer", "gold_ans", "reference", "obj")
+_ANSWERS = ("answer", "gold_ans", "reference", "obj", "answers")
 _READ = frozenset(
     (
         *("_id", "id", "question", "type", "context", "contexts", "paragraphs", *_ANSWERS),
@@ -61,17 +61,16 @@ def load_questions(
 
     `missing_gold`: `error` stops at gold that is not in the corpus, `drop` leaves its question out. PopQA stores
     `possible_answers` and `o_aliases` as JSON inside a string, which is decoded: the published scripts take it as one
-    alias, which no reader ever matches. DataError: a broken file, an unknown shape, a used id, or by `missing_gold`.
+    alias, which no reader ever matches. DataError: a broken file, an unknown shape, or by `missing_gold`.
     """
     name, finder = path.stem, _Finder(passages)
-    seen: dict[str, int] = {}
+    seen: dict[str, object] = {}
     questions = []
     for i, row in enumerate(read_objects(path, "questions")):
         given_id = row.get("_id", row.get("id"))
-        row_id = f"{name}-q{i}" if given_id is None else str(given_id)
-        if row_id in seen:
-            raise DataError(path, f"question {i} has id {row_id!r}, which question {seen[row_id]} has already")
-        seen[row_id] = i
+        row_id = new_id(seen, [f"{name}-q{i}" if given_id is None else str(given_id)], row, skips)
+        if row_id is None:
+            continue
         where = f"question {row_id!r} (number {i})"
         try:
             questions.append(_question(row, row_id, finder))
@@ -112,6 +111,8 @@ def _question(row: Mapping[str, Any], row_id: str, finder: _Finder) -> Question:
 
 def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the accepted answers, the canonical one first, without duplicates; empty: the question is unanswerable."""
+    if is_unanswerable(row):
+        return ()
     field = next((name for name in _ANSWERS if name in row), None)
     if field is None:
         raise ValueError(f"has none of the answer fields {', '.join(_ANSWERS)}")
@@ -129,7 +130,9 @@ def _texts(row: Mapping[str, Any], name: str, decode: bool = False) -> list[str]
             value = json.loads(value)
         except ValueError as error:
             raise ValueError(f"{name!r} is not a JSON list: {error}") from error
+    value = value.get("text") if isinstance(value, dict) else value  # SQuAD's, as the hub has it; as released:
     values = value if isinstance(value, list) else [] if value is None else [value]
+    values = [v["text"] if isinstance(v, dict) and "text" in v else v for v in values]
     if not all(isinstance(v, str | int | float) for v in values):
         raise ValueError(f"{name!r} holds {values!r:.80}; answers must be strings")
     return [str(v) for v in values if str(v).strip()]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from unicodedata import normalize
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
@@ -33,7 +35,9 @@ def _not_blank(text: str) -> str:
 
 
 def _number_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    """Return a number as text, and text in the one form in which names are compared: a Mac writes é as two signs."""
+    value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return normalize("NFC", value) if isinstance(value, str) else value
 
 
 Filled = Annotated[str, AfterValidator(_not_blank)]
@@ -60,7 +64,7 @@ def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield (line, id, object) as `read_jsonl`; the id is the line where a row has none. DataError: a repeated id."""
     lines: dict[str, int] = {}
     for line, row in read_jsonl(path):
-        key = str(row.get("id", line))
+        key = normalize("NFC", str(row.get("id", line)))
         if key in lines:
             raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
         lines[key] = line
@@ -161,6 +165,35 @@ class Skips:
         return "; ".join(parts)
 
 
+def new_id(seen: dict[str, object], names: Iterable[str], content: object, skips: Skips) -> str | None:
+    """Return the first of some names, or `NAME@2`, ..., that no other question has; None: this question is there.
+
+    Releases use ids twice: MuSiQue-Full asks each question with and without the passages that answer it.
+    """
+    first, *others = names
+    for name in chain((first, *others), (f"{first}@{n}" for n in count(2))):
+        if seen.setdefault(name, content) is content:
+            if name != first:
+                skips.notes.append(f"id {first} is used for several questions; this one is {name}")
+            return name
+        if seen[name] == content:
+            skips.add("repeated question", name)
+            return None
+    raise AssertionError  # the names never end
+
+
+# What benchmarks call a question that its corpus does not answer, whatever answers stand beside it.
+_UNANSWERABLE = {"answerable": False, "is_answerable": False, "has_answer": False} | dict.fromkeys(
+    ("is_impossible", "unanswerable", "is_unanswerable"), True
+)
+
+
+def is_unanswerable(row: Mapping[str, Any]) -> bool:
+    """Tell whether a row says that there is no answer: `answerable` of MuSiQue-Full, `is_impossible` of SQuAD 2."""
+    said = {name: str(row[name]).casefold() for name in _UNANSWERABLE.keys() & row.keys() if row[name] is not None}
+    return any((value in ("true", "1", "1.0", "yes")) == _UNANSWERABLE[name] for name, value in said.items())
+
+
 # -------------------------------------------------------------------------------------------- the layout of the project
 class _PassageRow(BaseModel):
     model_config = ConfigDict(extra="allow")
@@ -245,7 +278,7 @@ def _question(path: Path, line: int, row: Mapping[str, Any]) -> Question:
     return Question(
         id=fields.id,
         text=fields.question,
-        answers=tuple(fields.answers),
+        answers=() if is_unanswerable(row) else tuple(fields.answers),
         type=fields.type,
         gold=tuple(dict.fromkeys(fields.gold)),
         decomposition=tuple(GoldHop(hop.question, hop.answer, hop.gold) for hop in fields.decomposition),

@@ -10,7 +10,6 @@ The last one names no gold passages.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -24,8 +23,9 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gnnrag.datasets.chunk import Chunking, cut, document_of
 from gnnrag.datasets.hipporag import MissingGold
-from gnnrag.datasets.jsonl import Filled, Id, Skips, parse_row, read_json, read_jsonl, read_objects
+from gnnrag.datasets.jsonl import Filled, Id, Skips, new_id, parse_row, read_json, read_jsonl, read_objects
 from gnnrag.errors import DataError
+from gnnrag.text.normalise import find_words
 from gnnrag.types import Passage, Question
 
 
@@ -153,23 +153,21 @@ def graphrag_bench_questions(
 ) -> list[Question]:
     """Return the questions of a `NAME_questions.json`; the later of two with one id is called `ID@SOURCE`.
 
-    Raises DataError where the file is broken, a document is unknown, or an id is taken.
+    Raises DataError where the file is broken, or a document is unknown.
     """
     placer, seen = GoldPlacer(path, passages, missing_gold, skips), dict[str, object]()
     documents = {document_of(passage.id) for passage in passages}
-    sources: dict[str, str] = {}
     questions = []
     for i, raw in enumerate(read_objects(path, "questions")):
         row = parse_row(_BenchRow, path, raw, f"question {i}")
-        row_id = row.id
-        if sources.setdefault(row_id, row.source) != row.source:
-            row_id = f"{row_id}@{row.source}"
-            skips.notes.append(f"id {row.id} is used for {sources[row.id]} and {row.source}; the second is {row_id}")
+        row_id = new_id(seen, [row.id, f"{row.id}@{row.source}"], (row.source, row.question), skips)
+        if row_id is None:
+            continue
         # An export of the set joins the statements.
         statements = row.evidence.split("; ") if isinstance(row.evidence, str) else row.evidence
         document = row.source if row.source in documents else None
         gold = placer.place(f"question {row_id!r}", [(document, row.source, text) for text in _distinct(statements)])
-        if gold is not None and _is_new(seen, row_id, row.question, path, skips):
+        if gold is not None:
             questions.append(
                 Question(
                     row_id,
@@ -228,11 +226,10 @@ def ultradomain_passages(path: Path, chunking: Chunking, skips: Skips) -> list[P
 def ultradomain_questions(
     path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold
 ) -> list[Question]:
-    """Return questions, their book as `extra["document"]`; DataError: a broken row, or two questions with one id."""
+    """Return questions, their book as `extra["document"]`; DataError: a broken row."""
     questions, seen = [], dict[str, object]()
     for line, row, book in _domain_rows(path):
-        row_id = row.id or f"{path.stem}-q{line}"
-        if _is_new(seen, row_id, (row.input, book), path, skips, line):
+        if row_id := new_id(seen, [row.id or f"{path.stem}-q{line}"], (row.input, book), skips):
             extra = row.extra | {"document": f"{path.stem}-{book}"}
             questions.append(Question(row_id, row.input, _distinct(row.answers), row.label or path.stem, extra=extra))
     skips.notes.append("UltraDomain names no gold passages: retrieval cannot be scored on it, answers can")
@@ -256,23 +253,9 @@ def _add_document(passages: list[Passage], name: str, title: str, text: str, chu
     passages += parts
 
 
-def _is_new(
-    seen: dict[str, object], row_id: str, content: object, path: Path, skips: Skips, line: int | None = None
-) -> bool:
-    """Tell whether a question is new: a repeated row is left out, an id for two questions is a DataError."""
-    if row_id not in seen:
-        seen[row_id] = content
-        return True
-    if seen[row_id] != content:
-        raise DataError(path, f"two questions have the id {row_id!r}", line)
-    skips.add("repeated question", row_id)
-    return False
-
-
 # A statement about a text rarely repeats it. One that shares 85% of its words with a passage of its own document was
 # taken from there; below that, statements about a novel start to match passages that merely name the same people.
 SHARED_WORDS = 0.85
-_WORD = re.compile(r"\w+")
 
 
 @dataclass
@@ -369,4 +352,4 @@ class GoldPlacer:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return find_words(unicodedata.normalize("NFKC", text).casefold())

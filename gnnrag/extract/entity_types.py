@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 from gnnrag.extract.base import EntityRecord, Triple
 from gnnrag.text.analyse import PassageText
-from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, drop_qualifier, fold, lexicon
+from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, cached, drop_qualifier, fold, lexicon
 from gnnrag.types import Passage
 
 TYPES = (
@@ -95,7 +94,7 @@ def type_names(names: Iterable[str], title: str, first: str, statements: Iterabl
     return records
 
 
-@lru_cache(maxsize=65536)
+@cached(16384)
 def named_type(name: str) -> str:
     """Return the type that a name tells by itself (a date, a number, `Essex County`, `Alien (film)`), or nothing."""
     bare = drop_qualifier(name)

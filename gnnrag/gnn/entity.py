@@ -18,10 +18,8 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
 from gnnrag.gnn.subgraph import Subgraph
-from gnnrag.graphs.messages import SIMILAR, STRUCTURE
-from gnnrag.graphs.rendering import gathered
+from gnnrag.graphs.messages import SIMILAR, STRUCTURE, MessageKnowledge
 from gnnrag.index.index import Index
-from gnnrag.index.message_stages import MessageKnowledge
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words
 
 _WORD = re.compile(r"\S+")
@@ -181,7 +179,7 @@ class Neighbourhoods:
             return np.arange(self.source.graph.num_entities)
         reached = front = np.array(seeds, dtype=np.int64)
         for hop in range(self.config.hops):
-            found = np.unique(gathered(self._ends if hop == 0 else self._sampled, front))
+            found = np.unique((self._ends if hop == 0 else self._sampled).at(front))
             front = np.setdiff1d(found, reached, assume_unique=True)
             reached = np.union1d(reached, front)
         return reached

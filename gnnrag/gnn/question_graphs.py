@@ -27,10 +27,9 @@ from gnnrag.gnn.features import (
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, as_rows
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question
-from gnnrag.graphs.messages import REFERS, STRUCTURE
+from gnnrag.graphs.messages import REFERS, STRUCTURE, MessageKnowledge
 from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
-from gnnrag.index.message_stages import MessageKnowledge
 
 
 class QuestionGraphs:

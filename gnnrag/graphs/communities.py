@@ -1,8 +1,8 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
-`released` clusters the largest component only, so that the rest has no community; `fixed` clusters every
-component, leaves one within the size limit whole, and gathers those of one or two entities in buckets of ten. A
-community's key depends on its level and the names of its members alone.
+GraphRAG's release clusters the largest component only, so that the rest has no community. Here a component within the
+size limit is left whole, and those of one or two entities are gathered in buckets of ten. A community's key depends on
+its level and the names of its members alone.
 """
 
 from __future__ import annotations
@@ -23,17 +23,6 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.io import digest
 
 SEED = 0xDEADBEEF
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster of a hierarchy: positions of its nodes ascending, the cluster it is part of (-1: none), its depth."""
-
-    members: tuple[int, ...]
-    parent: int
-    level: int
-
-
 BUCKET = 10  # entities of small components that share a report
 SMALL = 3  # components of fewer entities go into buckets
 
@@ -55,7 +44,6 @@ class Communities:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Key to position."""
         return {key: i for i, key in enumerate(self.keys)}
 
     @cached_property
@@ -81,52 +69,38 @@ def occurrence_weights(counts: Any) -> np.ndarray:
 
 
 def find_communities(
-    graph: KnowledgeGraph,
-    profile: str = "fixed",
-    max_size: int = 10,
-    resolution: float = 1.0,
-    randomness: float = 0.001,
+    graph: KnowledgeGraph, max_size: int = 10, resolution: float = 1.0, randomness: float = 0.001
 ) -> Communities:
     """Cluster a graph into a hierarchy of communities; clusters larger than `max_size` are split further.
 
     A pair of entities weighs what its relations weigh together; `resolution` and `randomness` as in
     `hierarchical_leiden`. An edit may change communities anywhere in its component, and none outside of it.
     """
-    components = _components(graph)
-    if profile == "released":
-        components = sorted(components, key=lambda c: -len(c[0]))[:1]  # the first of the largest
-    clusters: list[Cluster] = []
-    for nodes, edges in components:
-        if len(nodes) >= (2 if profile == "released" else SMALL):
-            ends, weights = np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges]
-            if profile != "released" and len(nodes) <= max_size:
-                hierarchy = [Cluster(tuple(range(len(nodes))), -1, 0)]
-            else:
-                hierarchy = hierarchical_leiden(ends, weights, max_size, resolution, randomness)
-            offset = len(clusters)
-            for c in hierarchy:
-                members = tuple(nodes[list(c.members)].tolist())
-                clusters.append(Cluster(members, c.parent + offset if c.parent >= 0 else -1, c.level))
-    buckets = [] if profile == "released" else _buckets(graph, [nodes for nodes, _ in components if len(nodes) < SMALL])
-    return _gather(graph, clusters, buckets)
-
-
-def _components(graph: KnowledgeGraph) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return entities and pairs of each connected component, by their first entity."""
-    ends = graph.pairs[0]
-    shape = (graph.num_entities, graph.num_entities)
-    links = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=shape)
+    ends, _, weights = graph.pairs
+    links = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(graph.num_entities, graph.num_entities))
     count, label = connected_components(links, directed=False)
-    by_node, by_edge = np.argsort(label, kind="stable"), np.argsort(label[ends[:, 0]], kind="stable")
-    nodes = np.split(by_node, np.cumsum(np.bincount(label, minlength=count))[:-1]) if count else []
-    sizes = np.bincount(label[ends[:, 0]], minlength=count)
-    edges = np.split(by_edge, np.cumsum(sizes)[:-1]) if count else []
-    return sorted(zip(nodes, edges, strict=True), key=lambda c: int(c[0][0]))
+    components, pairs = Lists.grouped(label, np.arange(len(label)), count), np.argsort(label[ends[:, 0]], kind="stable")
+    of_pairs = np.searchsorted(label[ends[pairs, 0]], np.arange(count + 1))
+    rows: list[tuple[int, bool, tuple[int, ...], int]] = []  # level, is it a bucket, members, parent
+    small = []
+    for i, nodes in enumerate(components):
+        if len(nodes) < SMALL:
+            small.append(nodes)
+        elif len(nodes) <= max_size:
+            rows.append((0, False, tuple(nodes.tolist()), -1))
+        else:
+            inner, offset = pairs[of_pairs[i] : of_pairs[i + 1]], len(rows)
+            between = np.searchsorted(nodes, ends[inner])
+            for members, parent, level in hierarchical_leiden(
+                between, weights[inner], max_size, resolution, randomness
+            ):
+                rows.append((level, False, tuple(nodes[members].tolist()), parent + offset if parent >= 0 else -1))
+    rows += [(0, True, members, -1) for members in _buckets(graph, small)]
+    return _gathered(graph, rows)
 
 
 def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
     """Gather small components, ten entities at most, by the bits of their names' hashes: an edit changes one bucket."""
-    hashed = [(hash_of(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small]
 
     def split_by_bit(rows: list[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:
         if sum(len(nodes) for _, nodes in rows) <= BUCKET or bit < 0:
@@ -134,69 +108,52 @@ def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[i
         ones = [row for row in rows if row[0] >> bit & 1]
         return [*split_by_bit([row for row in rows if not row[0] >> bit & 1], bit - 1), *split_by_bit(ones, bit - 1)]
 
-    return split_by_bit(hashed, 63)
+    return split_by_bit([(_hash(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small], 63)
 
 
-def _gather(graph: KnowledgeGraph, clusters: Sequence[Cluster], buckets: Sequence[tuple[int, ...]]) -> Communities:
-    """Order the clusters, and add what belongs to each."""
-    rows = [(c.level, c.members, c.parent, False) for c in clusters]
-    rows += [(0, members, -1, True) for members in buckets]
-    order = sorted(range(len(rows)), key=lambda i: (rows[i][0], rows[i][3], rows[i][1]))
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def _gathered(graph: KnowledgeGraph, rows: Sequence[tuple[int, bool, tuple[int, ...], int]]) -> Communities:
+    """Order communities, and add what belongs to each."""
+    order = sorted(range(len(rows)), key=lambda i: rows[i][:3])
     new = {old: i for i, old in enumerate(order)}
-    members = Lists.of([rows[i][1] for i in order])
-    inside = np.zeros(graph.num_entities, dtype=bool)
-    relations, passages = [], []
-    for i in range(len(order)):
-        inner = members[i]
-        inside[inner] = True
-        near = np.unique(np.concatenate([graph.incident[j] for j in inner.tolist()]))
-        relations.append(near[inside[graph.ends[near]].all(axis=1)].tolist())
-        passages.append(np.unique(np.concatenate([graph.entity_passages[j] for j in inner.tolist()])).tolist())
-        inside[inner] = False
-    names = graph.names
+    members = Lists.of([rows[i][2] for i in order])
+    has, proper = members.matrix(graph.num_entities), np.flatnonzero(graph.ends[:, 0] != graph.ends[:, 1])
+    heads, tails = graph.ends[proper].T
+    relations = Lists.of_matrix(has[:, heads].multiply(has[:, tails]))
     return Communities(
-        tuple("c-" + digest([rows[i][0], [names[j] for j in rows[i][1]]])[:16] for i in order),
+        tuple("c-" + digest([rows[i][0], [graph.names[j] for j in rows[i][2]]])[:16] for i in order),
         np.array([rows[i][0] for i in order], dtype=np.int32),
-        np.array([new.get(rows[i][2], -1) for i in order], dtype=np.int32),
-        np.array([rows[i][3] for i in order], dtype=bool),
+        np.array([new.get(rows[i][3], -1) for i in order], dtype=np.int32),
+        np.array([rows[i][1] for i in order], dtype=bool),
         members,
-        Lists.of(relations),
-        Lists.of(passages),
+        Lists(relations.indptr, proper[relations.values].astype(np.int32)),
+        Lists.of_matrix(has @ graph.entity_passages.matrix(graph.num_passages)),
     )
 
 
 def hierarchical_leiden(
     ends: np.ndarray, weights: np.ndarray, max_size: int, resolution: float = 1.0, randomness: float = 0.001
-) -> list[Cluster]:
+) -> list[tuple[list[int], int, int]]:
     """Cluster as Microsoft GraphRAG does: level 0 is coarsest, what is larger than `max_size` is split again.
 
     `ends` is (num_edges, 2), distinct undirected pairs, sorted; `weights` positive. A higher `resolution` gives more
-    clusters, a higher `randomness` a freer refinement.
+    clusters, a higher `randomness` a freer refinement. Returns the nodes of each cluster, ascending, the cluster that
+    it is part of (-1: none), and its level.
     """
     from graspologic_native import hierarchical_leiden as released
 
     rows = [(str(a), str(b), float(w)) for (a, b), w in zip(ends.tolist(), weights.tolist(), strict=True)]
-    assignments = released(
-        rows,
-        resolution=resolution,
-        randomness=randomness,
-        iterations=1,
-        use_modularity=True,
-        max_cluster_size=max_size,
-        seed=SEED,
-    )
+    options: dict[str, Any] = {"resolution": resolution, "randomness": randomness, "max_cluster_size": max_size}
     members: dict[tuple[int, int], list[int]] = defaultdict(list)
     above: dict[tuple[int, int], tuple[int, int]] = {}
-    for row in assignments:
+    for row in released(rows, iterations=1, use_modularity=True, seed=SEED, **options):
         key = (row.level, row.cluster)
         members[key].append(int(row.node))
         if row.parent_cluster is not None:
             above[key] = (row.level - 1, row.parent_cluster)
     ordered = sorted(members, key=lambda key: (key[0], min(members[key])))
     at = {key: i for i, key in enumerate(ordered)}
-    return [Cluster(tuple(sorted(members[k])), at[above[k]] if k in above else -1, k[0]) for k in ordered]
-
-
-def hash_of(text: str) -> int:
-    """Return 64 bits that depend on the text alone."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return [(sorted(members[k]), at[above[k]] if k in above else -1, k[0]) for k in ordered]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from gnnrag.arrays import Lists
 from gnnrag.text.normalise import norm_phrase
 
 Triple = tuple[str, str, str]
@@ -33,12 +34,10 @@ class EntityGraph:
 
     @property
     def num_entities(self) -> int:
-        """Number of entity nodes."""
         return len(self.entities)
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Normalised name to position."""
         return {name: i for i, name in enumerate(self.entities)}
 
     @cached_property
@@ -60,39 +59,55 @@ class EntityGraph:
         return self.fact_passages[self.fact_indptr[fact] : self.fact_indptr[fact + 1]]
 
     def entity_adjacency(
-        self,
-        relation_factor: float = 2.0,
-        synonym_factor: float = 2.0,
-        syn_overwrites: bool = True,
-        counted: Literal["once", "spellings", "times"] = "once",
+        self, syn_overwrites: bool = True, counted: Literal["once", "spellings", "times"] = "once"
     ) -> sparse.csr_array:
         """Symmetric weights between entities. Shape (num_entities, num_entities), float64.
 
-        A relation weighs the (passage, fact) occurrences of its pair, a synonym its cosine. The factors are 2 because
-        the released code stores both in both directions; a synonym found from one side only weighs half. Where a pair
-        has both, the cosine replaces the count (`syn_overwrites`, as released) or is added. A fact that a passage
-        states more than once is `counted` each time (HippoRAG 1), once a spelling (HippoRAG 2 as released), or once.
+        A relation weighs twice the (passage, fact) occurrences of its pair, and a synonym twice its cosine, as the
+        released code stores both in both directions; a synonym found from one side only weighs half. Where a pair has
+        both, the cosine replaces the count (`syn_overwrites`, as released) or is added. A fact that a passage states
+        more than once is `counted` each time (HippoRAG 1), once a spelling (HippoRAG 2 as released), or once.
         """
         shape = (self.num_entities, self.num_entities)
         heads, tails = self.fact_entities.T
         times = {"once": None, "spellings": self.fact_spellings, "times": self.fact_times}[counted]
         times = np.ones(len(self.fact_passages)) if times is None else times
         counts = np.diff(np.concatenate([[0.0], np.cumsum(times)])[self.fact_indptr]) * (heads != tails)
-        relations = _summed(heads, tails, 0.5 * relation_factor * counts, shape)
+        relations = _summed(heads, tails, counts, shape)
         relations = relations + relations.T
         sources, targets = self.synonyms.T
         if syn_overwrites:
             relations = relations - relations * _summed(sources, targets, np.ones(len(sources)), shape)
-        directed = relations + _summed(sources, targets, 0.5 * synonym_factor * self.similarities, shape)
+        directed = relations + _summed(sources, targets, self.similarities, shape)
         return _tidy(directed + directed.T)
 
     def adjacency(self, **settings: Any) -> sparse.csr_array:
         """Symmetric float64 weights of all nodes, entities first: `entity_adjacency`; a passage's edges weigh 1."""
-        entities = self.entity_adjacency(**settings)
         holds = self.slots.copy()
         holds.data[:] = 1.0
-        blocks = [[entities, holds.T], [holds, sparse.csr_array((self.num_passages, self.num_passages))]]
+        blocks = [
+            [self.entity_adjacency(**settings), holds.T],
+            [holds, sparse.csr_array((self.num_passages, self.num_passages))],
+        ]
         return _tidy(sparse.block_array(blocks, format="csr"))
+
+
+@dataclass(frozen=True)
+class EntityKnowledge:
+    """An entity graph with the vectors of its strings."""
+
+    graph: EntityGraph
+    entity_vectors: np.ndarray  # (num_entities, dim) float32 unit rows
+    statement_vectors: np.ndarray  # (num_statements, dim) float32 unit rows
+    fact_statements: np.ndarray | None = None  # (num_facts,) rows, shared within a sentence and head; None: one each
+    is_sentences: bool = False  # relations are sentences (fact_text=statement), not predicates
+
+    @cached_property
+    def statement_facts(self) -> Lists:
+        """The facts of each statement, ascending."""
+        facts = np.arange(len(self.graph.facts))
+        of = facts if self.fact_statements is None else self.fact_statements
+        return Lists.grouped(of, facts, len(self.statement_vectors))
 
 
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:

@@ -7,11 +7,10 @@ pair with different labels stay apart.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.text.normalise import cached, find_words
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
-_WORD = re.compile(r"\w+")
 
 
 @dataclass
@@ -36,38 +35,33 @@ class _Stated:
     members: dict[int, float] = field(default_factory=dict)  # of a hyperedge, with their summed importance
 
 
-@lru_cache(maxsize=2**18)
+@cached(2**15)
 def clean_name(name: str) -> str:
     """Return a name with single spaces, cut to `MAX_NAME` characters; empty where it is blank."""
     return " ".join(name.split())[:MAX_NAME].strip()
 
 
 def fold_hyperedges(
-    extractions: Sequence[Extraction],
-    source: str,
-    sentences: Sequence[Sequence[str]] | None,
-    at: Callable[[str], int],
+    extractions: Sequence[Extraction], sentences: Sequence[Sequence[str]] | None, at: Callable[[str], int]
 ) -> tuple[tuple[str, ...], np.ndarray, Lists, np.ndarray, Lists]:
     """Merge what the passages state into hyperedges; equal sentences are one, of all the members stated of them.
 
     Returns texts, scores, members, importance and passages, sorted by text; scores and importance are summed over
-    repeats (HyperGraphRAG's merge). `source` as `hyperedges` in `fold`; `at`: name to entity.
+    repeats (HyperGraphRAG's merge). `at`: name to entity.
     """
-    if source == "auto":
-        source = "extraction" if any(extraction.hyperedges for extraction in extractions) else "sentences"
-    fewest = 2 if source == "sentences" else 1
+    is_extracted = any(extraction.hyperedges for extraction in extractions)
     merged: dict[str, _Stated] = defaultdict(_Stated)
-    for passage, extraction in enumerate(extractions) if source != "none" else ():
+    for passage, extraction in enumerate(extractions):
         spoken = sentences[passage] if sentences is not None else ()
-        for text, score, members in _stated(extraction, source, spoken):
+        for text, score, members in _stated(extraction, is_extracted, spoken):
             ends: dict[int, float] = {}
             for name, importance in members:
                 if clean_name(name):
                     # Two records of one entity add up; two spellings of it in one sentence are one mention.
                     before = ends.setdefault(at(name), 0.0)
-                    ends[at(name)] = importance + before if source == "extraction" else importance
+                    ends[at(name)] = importance + before if is_extracted else importance
             text = " ".join(text.split())
-            if len(ends) < fewest or not text:
+            if len(ends) < (1 if is_extracted else 2) or not text:
                 continue
             row = merged[text]
             row.weight += score
@@ -85,10 +79,10 @@ def fold_hyperedges(
 
 
 def _stated(
-    extraction: Extraction, source: str, sentences: Sequence[str]
+    extraction: Extraction, is_extracted: bool, sentences: Sequence[str]
 ) -> list[tuple[str, float, Sequence[tuple[str, float]]]]:
     """Return text, score and members of the hyperedges of one passage."""
-    if source == "extraction":
+    if is_extracted:
         return [(h.text, h.score, h.members) for h in extraction.hyperedges]
     if extraction.is_sentences:
         joined: dict[str, dict[str, float]] = defaultdict(dict)
@@ -117,141 +111,114 @@ def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _words(text: str) -> str:
     """Return the words in lower case with single spaces: what tells whether a sentence names a thing."""
-    return " ".join(_WORD.findall(text.casefold()))
+    return " ".join(find_words(text.casefold()))
 
 
 def fold(
     extractions: Sequence[Extraction],
-    match: str = "auto",
-    hyperedges: str = "auto",
     sentences: Sequence[Sequence[str]] | None = None,
     renamed: Mapping[str, str] | None = None,
 ) -> KnowledgeGraph:
     """Merge what the passages state, one extraction per passage in corpus order, into one graph.
 
-    An end that no passage lists is an entity without type or description. ConfigError: unknown `match`, `hyperedges`.
+    Names that are equal but for case, and of one type or one without, are one entity; where the extractor says that
+    names are ids, equal ones are. An end that no passage lists is an entity without type or description. Hyperedges are
+    those extracted, if there are any, else the sentences that name two or more entities of their passage, complete and
+    hence of the highest score.
 
     Args:
         extractions: one per passage.
-        match: which names are one entity: `casefold`: equal but for case, of one type or one without; `upper`: equal in
-            upper case, which is their name (PathRAG, MiniRAG, HyperGraphRAG); `exact`; `auto`: exact where the
-            extractor says that its names are ids, else casefold.
-        hyperedges: `extraction`: those extracted; `sentences`: sentences naming two or more entities of their passage,
-            complete and hence of the highest score; `auto`: the first if there are any, else the second; `none`.
-        sentences: of each passage, for `hyperedges` from sentences; None where there are none.
+        sentences: of each passage; None where there are none.
         renamed: names to the entity they were resolved to; those stated become aliases.
     """
     renamed = renamed or {}
-    surfaces = _Surfaces(extractions, renamed)
-    if match == "auto":
-        match = "exact" if any(extraction.names_are_ids for extraction in extractions) else "casefold"
-    key_of = _keys(surfaces, match)
-    names, key_position = _names(surfaces, key_of, match)
-    position = {surface: key_position[key] for surface, key in key_of.items()}
+    surfaces = _surfaces(extractions, renamed)
+    is_exact = any(extraction.names_are_ids for extraction in extractions)
+    key_of = {surface: surface for surface in surfaces} if is_exact else _keys(surfaces)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for surface, key in key_of.items():
+        groups[key].append(surface)
+    names = {key: min(group, key=lambda s: (-len(surfaces[s].passages), s)) for key, group in groups.items()}
+    ordered = sorted(groups, key=lambda key: (names[key].casefold(), names[key]))
+    position = {surface: i for i, key in enumerate(ordered) for surface in groups[key]}
 
     @cache
     def at(name: str) -> int:
         return position[clean_name(renamed.get(clean_name(name), name))]
 
+    entities = [_Surface() for _ in ordered]
+    for surface, said in surfaces.items():
+        entity = entities[position[surface]]
+        entity.passages |= said.passages
+        entity.types.update(said.types)
+        entity.descriptions |= said.descriptions
+        entity.spellings |= {surface} | said.spellings
     relations = _fold_relations(extractions, at)
-    hyper: Any = fold_hyperedges(extractions, hyperedges, sentences, at)
-    ordered = sorted(relations)
+    hyper: Any = fold_hyperedges(extractions, sentences, at)
+    stated = sorted(relations)
     return KnowledgeGraph(
         len(extractions),
-        tuple(names),
-        *_fold_entities(surfaces, position, names),
-        np.array([r[:2] for r in ordered], dtype=np.int32).reshape(-1, 2),
-        tuple(r[2] for r in ordered),
-        tuple(r[3] or "\n".join(sorted(relations[r].texts)) for r in ordered),
-        np.array([relations[r].weight for r in ordered], dtype=np.float64),
-        Lists.of([sorted(relations[r].passages) for r in ordered]),
+        tuple(names[key] for key in ordered),
+        tuple(_majority(entity.types) for entity in entities),
+        tuple("\n".join(sorted(entity.descriptions)) for entity in entities),
+        tuple(tuple(sorted(e.spellings - {names[key]})) for key, e in zip(ordered, entities, strict=True)),
+        Lists.of([sorted(entity.passages) for entity in entities]),
+        np.array([r[:2] for r in stated], dtype=np.int32).reshape(-1, 2),
+        tuple(r[2] for r in stated),
+        tuple(r[3] or "\n".join(sorted(relations[r].texts)) for r in stated),
+        np.array([relations[r].weight for r in stated], dtype=np.float64),
+        Lists.of([sorted(relations[r].passages) for r in stated]),
         *hyper,
     )
 
 
-class _Surfaces:
-    """Every spelling: the passages that hold it, its types and its descriptions."""
+@dataclass
+class _Surface:
+    """A spelling, or an entity: the passages that hold it, and what they say of it."""
 
-    def __init__(self, extractions: Sequence[Extraction], renamed: Mapping[str, str]) -> None:
-        self.passages: dict[str, set[int]] = defaultdict(set)
-        self.renamed: dict[str, set[str]] = defaultdict(set)
-        self.types: dict[str, Counter[str]] = defaultdict(Counter)
-        self.descriptions: dict[str, set[str]] = defaultdict(set)
-        for passage, extraction in enumerate(extractions):
-            stated = [*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))]
-            stated += [n for r in extraction.relations for n in (r.head, r.tail)]
-            stated += [n for h in extraction.hyperedges for n, _ in h.members]
-            stated += [d.name for d in extraction.details]
-            for name in stated:
-                surface = clean_name(renamed.get(clean_name(name), name))
-                if surface:
-                    self.passages[surface].add(passage)
-                    self.renamed[surface].add(clean_name(name))
-            for detail in extraction.details:
-                surface = clean_name(renamed.get(clean_name(detail.name), detail.name))
-                if surface and detail.type:
-                    self.types[surface][detail.type] += 1
-                if surface and detail.description:
-                    self.descriptions[surface].add(detail.description)
-            for name, alias in extraction.aliases:
-                surface = clean_name(renamed.get(clean_name(name), name))
-                if surface in self.passages and clean_name(alias):
-                    self.renamed[surface].add(clean_name(alias))
+    passages: set[int] = field(default_factory=set)
+    spellings: set[str] = field(default_factory=set)
+    types: Counter[str] = field(default_factory=Counter)
+    descriptions: set[str] = field(default_factory=set)
 
 
-def _keys(surfaces: _Surfaces, match: str) -> dict[str, str]:
+def _surfaces(extractions: Sequence[Extraction], renamed: Mapping[str, str]) -> dict[str, _Surface]:
+    """Return every spelling, of renamed ones that of their entity."""
+    surfaces: dict[str, _Surface] = defaultdict(_Surface)
+
+    def known_as(name: str) -> str:
+        return clean_name(renamed.get(clean_name(name), name))
+
+    for passage, extraction in enumerate(extractions):
+        stated = [*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))]
+        stated += [n for r in extraction.relations for n in (r.head, r.tail)]
+        stated += [n for h in extraction.hyperedges for n, _ in h.members]
+        stated += [d.name for d in extraction.details]
+        for name in stated:
+            if surface := known_as(name):
+                surfaces[surface].passages.add(passage)
+                surfaces[surface].spellings.add(clean_name(name))
+        for detail in extraction.details:
+            if surface := known_as(detail.name):
+                surfaces[surface].types.update([detail.type] if detail.type else [])
+                surfaces[surface].descriptions |= {detail.description} - {""}
+        for name, alias in extraction.aliases:
+            if known_as(name) in surfaces and clean_name(alias):
+                surfaces[known_as(name)].spellings.add(clean_name(alias))
+    return surfaces
+
+
+def _keys(surfaces: Mapping[str, _Surface]) -> dict[str, str]:
     """Return what decides whether two spellings are one entity."""
-    if match == "exact":
-        return {surface: surface for surface in surfaces.passages}
-    if match == "upper":
-        return {surface: surface.upper() for surface in surfaces.passages}
     kinds: dict[str, set[str]] = defaultdict(set)
-    for surface in surfaces.passages:
-        if kind := _majority(surfaces.types[surface]):
-            kinds[surface.casefold()].add(kind)
+    for surface, said in surfaces.items():
+        kinds[surface.casefold()] |= {_majority(said.types)} - {""}
     keys = {}
-    for surface in surfaces.passages:
-        folded, kind = surface.casefold(), _majority(surfaces.types[surface])
+    for surface, said in surfaces.items():
+        folded, kind = surface.casefold(), _majority(said.types)
         # Of several types, a spelling without one can only be itself.
-        apart = len(kinds[folded]) > 1
-        keys[surface] = f"{folded}\n{kind}\n{'' if kind else surface}" if apart else folded
+        keys[surface] = f"{folded}\n{kind}\n{'' if kind else surface}" if len(kinds[folded]) > 1 else folded
     return keys
-
-
-def _names(surfaces: _Surfaces, key_of: Mapping[str, str], match: str) -> tuple[list[str], dict[str, int]]:
-    """Return the display names, sorted, and the position of each key."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for surface, key in key_of.items():
-        groups[key].append(surface)
-    best = {key: min(group, key=lambda s: (-len(surfaces.passages[s]), s)) for key, group in groups.items()}
-    if match == "upper":
-        best = {key: key for key in groups}
-    ordered = sorted(best, key=lambda key: (best[key].casefold(), best[key]))
-    return [best[key] for key in ordered], {key: i for i, key in enumerate(ordered)}
-
-
-def _fold_entities(
-    surfaces: _Surfaces,
-    position: Mapping[str, int],
-    names: Sequence[str],
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...], Lists]:
-    """Return types, descriptions, aliases and passages of the entities."""
-    passages: list[set[int]] = [set() for _ in names]
-    types: list[Counter[str]] = [Counter() for _ in names]
-    descriptions: list[set[str]] = [set() for _ in names]
-    aliases: list[set[str]] = [set() for _ in names]
-    for surface, where in surfaces.passages.items():
-        i = position[surface]
-        passages[i] |= where
-        types[i].update(surfaces.types[surface])
-        descriptions[i] |= surfaces.descriptions[surface]
-        aliases[i] |= {surface} | surfaces.renamed[surface]
-    return (
-        tuple(_majority(counts) for counts in types),
-        tuple("\n".join(sorted(values)) for values in descriptions),
-        tuple(tuple(sorted(values - {name})) for name, values in zip(names, aliases, strict=True)),
-        Lists.of([sorted(values) for values in passages]),
-    )
 
 
 def _majority(counts: Counter[str]) -> str:

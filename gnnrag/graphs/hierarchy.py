@@ -5,46 +5,28 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from zlib import crc32
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import compute, feather
 from scipy import sparse
 
-from gnnrag import arrays
-from gnnrag.arrays import Lists
+from gnnrag.arrays import Lists, Rows, texts
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
 
 
-class Texts(Sequence[str]):
-    """The strings of an Arrow array; those of a mapped file take no memory until they are read."""
+@dataclass(frozen=True)
+class PhraseNames:
+    """What phrases are looked up by."""
 
-    def __init__(self, column: pa.LargeStringArray) -> None:
-        self.column = column
-        _, offsets, data = column.buffers()
-        self._offsets = memoryview(offsets or bytes(8)).cast("B").cast("q")
-        self._data = memoryview(data or b"")
-
-    def __len__(self) -> int:
-        return len(self.column)
-
-    def __getitem__(self, i: Any) -> Any:
-        if isinstance(i, slice):
-            return self.column[i].to_pylist()
-        if not -len(self.column) <= i < len(self.column):
-            raise IndexError(i)
-        i = i + len(self.column) if i < 0 else i
-        return str(self._data[self._offsets[i] : self._offsets[i + 1]], "utf-8")  # faster than an item of Arrow's
-
-    def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), 10_000):
-            yield from self.column.slice(start, 10_000).to_pylist()
+    keys: Rows[str]  # the spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation
+    hashes: np.ndarray  # (num_phrases,) int64 CRC-32 of each form, sorted
+    order: np.ndarray  # (num_phrases,) int32 positions of the phrases by these, equal ones ascending
+    words: Rows[str]  # the words of the forms, sorted
+    counts: np.ndarray  # (num_words,) int64, how often sentences hold a phrase with each word
 
 
 @dataclass(frozen=True)
@@ -62,10 +44,10 @@ class HierarchyGraph:
     passage_sentences: np.ndarray  # positions in `sentences`, in reading order, repeats included
     sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
     sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
+    known_names: PhraseNames | None = None  # None: found when they are asked for
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes."""
         return self.num_passages + len(self.sentences) + len(self.phrases)
 
     @property
@@ -81,12 +63,10 @@ class HierarchyGraph:
     @cached_property
     def neighbours(self) -> Lists:
         """The neighbours of each node, ascending, by id."""
-        below = _matrix(self.passage_indptr, self.passage_sentences, len(self.sentences))
-        within = _matrix(self.sentence_indptr, self.sentence_phrases, len(self.phrases))
+        below = Lists(self.passage_indptr, self.passage_sentences).matrix(len(self.sentences))
+        within = Lists(self.sentence_indptr, self.sentence_phrases).matrix(len(self.phrases))
         blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
-        matrix = sparse.block_array(blocks, format="csr")
-        matrix.sort_indices()
-        return Lists(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+        return Lists.of_matrix(sparse.block_array(blocks, format="csr"))
 
     @property
     def edges(self) -> np.ndarray:
@@ -106,39 +86,36 @@ class HierarchyGraph:
         return self.neighbours.sizes
 
     @cached_property
-    def phrase_keys(self) -> Texts:
-        """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
-        return Texts(pa.array(map(phrase_key, self.phrases), pa.large_string()))
-
-    @cached_property
-    def phrase_order(self) -> np.ndarray:
-        """Positions of the phrases by their form, equal ones ascending. Shape (num_phrases,), int32."""
-        return np.asarray(compute.array_sort_indices(self.phrase_keys.column)).astype(np.int32)
-
-    @cached_property
-    def vocabulary(self) -> tuple[Texts, np.ndarray]:
-        """The words of the phrases' forms, sorted, and how often sentences hold a phrase with each, (n,) int64."""
+    def names(self) -> PhraseNames:
+        """What phrases are looked up by."""
+        if self.known_names is not None:
+            return self.known_names
+        keys = texts(map(phrase_key, self.phrases))
         counts: Counter[str] = Counter()
-        for key, degree in zip(self.phrase_keys, self.degrees[self.first_phrase :].tolist(), strict=True):
+        for key, degree in zip(keys, self.degrees[self.first_phrase :].tolist(), strict=True):
             for word in dict.fromkeys(key.split()):
                 counts[word] += degree
         words = sorted(counts)
-        return Texts(pa.array(words, pa.large_string())), np.array([counts[word] for word in words], dtype=np.int64)
+        hashes = np.fromiter(map(_hash, keys), np.int64, len(keys))
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
+        numbers = np.array([counts[word] for word in words], dtype=np.int64)
+        return PhraseNames(keys, hashes[order], order, texts(words), numbers)
+
+    @property
+    def phrase_keys(self) -> Rows[str]:
+        """The spelling-insensitive form of each phrase; empty for punctuation."""
+        return self.names.keys
 
     def phrase_nodes(self, key: str) -> tuple[int, ...]:
         """Return the node ids of the phrases of a spelling-insensitive form, ascending."""
-        order, found = self.phrase_order, list[int]()
-        at = bisect_left(order, key, key=self.phrase_keys.__getitem__) if key else len(order)  # type: ignore[call-overload]
-        while at < len(order) and self.phrase_keys[order[at]] == key:
-            found.append(self.first_phrase + int(order[at]))
-            at += 1
-        return tuple(found)
+        code = _hash(key)
+        alike = self.names.order[slice(*np.searchsorted(self.names.hashes, [code, code + 1]))]
+        return tuple(self.first_phrase + i for i in alike.tolist() if key and self.phrase_keys[i] == key)
 
     def word_count(self, word: str) -> int:
         """Return how often sentences hold a phrase whose form has a word."""
-        words, counts = self.vocabulary
-        at = bisect_left(words, word)
-        return int(counts[at]) if at < len(words) and words[at] == word else 0
+        at = bisect_left(self.names.words, word)
+        return int(self.names.counts[at]) if at < len(self.names.words) and self.names.words[at] == word else 0
 
     def sentences_of(self, passage: int) -> np.ndarray:
         """Return the sentences of one passage in reading order, as positions in `sentences`."""
@@ -153,52 +130,18 @@ class HierarchyGraph:
         around = (self.neighbours[sentence].tolist() for sentence in self.neighbours[self.first_phrase + phrase])
         return sorted({p for row in around for p in row if p < self.num_passages})
 
-    def save(self, folder: Path) -> None:
-        """Write the graph: its strings as Arrow files, which `load` maps."""
-        words, counts = self.vocabulary
-        _put_texts(folder / "sentences.arrow", self.sentences)
-        _put_texts(folder / "phrases.arrow", self.phrases)
-        _put_texts(folder / "keys.arrow", self.phrase_keys)
-        _put_texts(folder / "words.arrow", words)
-        arrays.save(folder, "graph", replace(self, sentences=(), phrases=()))
-        np.savez(folder / "names.npz", order=self.phrase_order, counts=counts)
 
-    @classmethod
-    def load(cls, folder: Path) -> HierarchyGraph:
-        """Map what `save` wrote."""
-        texts = {name: _get_texts(folder / f"{name}.arrow") for name in ("sentences", "phrases", "keys", "words")}
-        graph = replace(arrays.load(folder, "graph", cls), sentences=texts["sentences"], phrases=texts["phrases"])
-        with np.load(folder / "names.npz") as names:  # cached properties
-            vocabulary = texts["words"], names["counts"]
-            vars(graph).update(phrase_keys=texts["keys"], phrase_order=names["order"], vocabulary=vocabulary)
-        return graph
+def _hash(key: str) -> int:
+    return crc32(key.encode("utf-8", "surrogatepass"))
 
 
-def _put_texts(path: Path, texts: Sequence[str]) -> None:
-    table = pa.table({"text": pa.array(texts, pa.large_string())})
-    feather.write_feather(table, str(path), compression="uncompressed", chunksize=len(table) or 1)
-
-
-def _get_texts(path: Path) -> Texts:
-    column = feather.read_table(str(path), memory_map=True).column(0)
-    return Texts(column.chunk(0) if len(column) else pa.array([], pa.large_string()))
-
-
-def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse.csr_array:
-    """Return a matrix whose rows hold some columns, each once and ascending."""
-    shape = (len(indptr) - 1, num_columns)
-    matrix = sparse.csr_array((np.ones(len(indices), dtype=np.int8), indices.copy(), indptr.copy()), shape=shape)
-    matrix.sum_duplicates()
-    return matrix
-
-
-def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
+def build_hierarchy(passages: Iterable[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
     sentences: dict[str, int] = {}
     phrases: dict[str, int] = {}
     # Plain arrays: as lists, the numbers of millions of sentences take several times the memory of all else.
     in_passages, in_sentences = (array("i"), array("q", [0])), (array("i"), array("q", [0]))
-    for text in texts:
+    for text in passages:
         for sentence, found in zip(text.sentences, text.phrases, strict=True):
             position = sentences.setdefault(sentence, len(sentences))
             if position == len(in_sentences[1]) - 1:
@@ -206,12 +149,13 @@ def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
                 in_sentences[1].append(len(in_sentences[0]))
             in_passages[0].append(position)
         in_passages[1].append(len(in_passages[0]))
-    return HierarchyGraph(
+    graph = HierarchyGraph(
         num_passages=len(in_passages[1]) - 1,
-        sentences=tuple(sentences),
-        phrases=tuple(phrases),
+        sentences=texts(sentences),
+        phrases=texts(phrases),
         passage_indptr=np.array(in_passages[1], dtype=np.int32),
         passage_sentences=np.array(in_passages[0], dtype=np.int32),
         sentence_indptr=np.array(in_sentences[1], dtype=np.int32),
         sentence_phrases=np.array(in_sentences[0], dtype=np.int32),
     )
+    return replace(graph, known_names=graph.names)

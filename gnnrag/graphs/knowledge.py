@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from gnnrag.arrays import Lists
+
+Table = Literal["entities", "names", "relations", "hyperedges"]
+TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
 
 class Adjacency:
@@ -50,7 +54,7 @@ class Adjacency:
 
     def reach(self, nodes: np.ndarray) -> np.ndarray:
         """Return the neighbours of some nodes, row after row: one may come more than once. Shape (n,), int32."""
-        return self.distinct.values[self.distinct.places(nodes)]
+        return self.distinct.at(nodes)
 
 
 @dataclass(frozen=True)
@@ -76,17 +80,14 @@ class KnowledgeGraph:
 
     @property
     def num_entities(self) -> int:
-        """Number of entities."""
         return len(self.names)
 
     @property
     def num_relations(self) -> int:
-        """Number of relations."""
         return len(self.ends)
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Name to position."""
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
@@ -152,3 +153,45 @@ class KnowledgeGraph:
         """Return a relation's id: head, label or description, tail."""
         head, tail = self.ends[relation]
         return f"{self.names[head]} | {self.labels[relation] or self.texts[relation]} | {self.names[tail]}"
+
+    def embedded_texts(self) -> dict[Table, list[str]]:
+        """Return what is embedded of each item.
+
+        An entity: name and description, a line each. A relation: keywords, ends and description (LightRAG); where it
+        has no description, head, predicate and tail; where the description is a sentence that joins many, its head and
+        the sentence, so that relations of one sentence share a vector. A hyperedge: its sentence.
+        """
+        relations = []
+        for i, (head, tail) in enumerate(self.ends.tolist()):
+            label, text = self.labels[i], self.texts[i]
+            if label and text:
+                relations.append(f"{label}\n{self.names[head]}\n{self.names[tail]}\n{text}")
+            else:
+                relations.append(f"{self.names[head]}\n{text}" if text else self.statement(i))
+        described = zip(self.names, self.descriptions, strict=True)
+        return {
+            "entities": [f"{name}\n{text}" if text else name for name, text in described],
+            "names": list(self.names),
+            "relations": relations,
+            "hyperedges": list(self.hyper_texts),
+        }
+
+
+@dataclass(frozen=True)
+class KnowledgeVectors:
+    """Vectors of the knowledge graph's texts; equal texts share one."""
+
+    matrix: np.ndarray  # (num_strings, dim) float32 unit rows, stored as float16
+    rows: Lists  # for each of `TABLES`, the row of each item
+
+    def scores(self, table: Table, vector: np.ndarray) -> np.ndarray:
+        """Cosine of a query vector (dim,) and every item of a table. Shape (num_items,), float32."""
+        rows = self.rows[TABLES.index(table)]
+        if not len(rows):
+            return np.zeros(0, dtype=np.float32)
+        first, last = int(rows.min()), int(rows.max()) + 1
+        return (self.matrix[first:last] @ vector)[rows - first]
+
+    def of(self, table: Table, items: np.ndarray) -> np.ndarray:
+        """Vectors of items of a table. Shape (len(items), dim), float32."""
+        return self.matrix[self.rows[TABLES.index(table)][items]]

@@ -33,17 +33,14 @@ class MessageGraph:
 
     @property
     def num_entities(self) -> int:
-        """Number of entity nodes."""
         return len(self.entities)
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes."""
         return self.num_entities + self.num_passages + self.num_sentences
 
     @property
     def num_relations(self) -> int:
-        """Number of relations, inverses not counted."""
         return len(self.relations)
 
     @property
@@ -93,7 +90,6 @@ class MentionTable:
 
     @cached_property
     def number(self) -> Mapping[str, int]:
-        """Stem to its position."""
         return {stem: i for i, stem in enumerate(self.stems)}
 
     @cached_property
@@ -193,6 +189,14 @@ class Grounding:
     rarity: np.ndarray  # (num_triples,) float32 in (0, 1], of the mentioned phrase; 1 where none is
 
 
+@dataclass(frozen=True)
+class MessageKnowledge:
+    """A message graph with what its edges rest on."""
+
+    graph: MessageGraph
+    grounding: Grounding | None  # mentions behind edges; None for a graph of facts alone
+
+
 class _Triples:
     """Collects triples with how sure and how rare each is, and the (sentence, phrase) pairs that it rests on."""
 
@@ -222,7 +226,7 @@ class _Triples:
         wanted = rests @ np.array([base, 1])
         is_found = np.isin(wanted, pairs)
         at = np.searchsorted(pairs, wanted[is_found])
-        owners, found = np.repeat(of[is_found], of_pairs.sizes_of(at)), of_pairs.values[of_pairs.places(at)]
+        owners, found = np.repeat(of[is_found], of_pairs.sizes_of(at)), of_pairs.at(at)
         known = np.unique(np.stack([owners, found], axis=1), axis=0)
         return triples.astype(np.int32), best.astype(np.float32), Lists.grouped(known[:, 0], known[:, 1], len(triples))
 

@@ -1,7 +1,6 @@
 """Choose entities, edges and passages of a knowledge graph within token budgets, and write them as a context.
 
-Rows are lists of passages, one for each kept entity or relation, in order. LightRAG: Guo et al., "LightRAG: Simple and
-Fast Retrieval-Augmented Generation", as released; PathRAG, MiniRAG and HyperGraphRAG inherited the `classic` rules.
+As LightRAG does; its forks PathRAG, MiniRAG and HyperGraphRAG have the `classic` rules of its first releases.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Passage
 
 T = TypeVar("T", bound=Hashable)
-MAX_SHARE, MIN_SHARE = 5, 1  # passages of the first and of the last entity
 
 
 def round_robin(*rankings: Sequence[T]) -> list[T]:
@@ -42,58 +40,6 @@ def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
     return positions[np.argsort(-scores[positions], kind="stable")][:k].tolist()
 
 
-def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
-    """Give each passage to the first row that cites it; returns non-empty rows, most cited passage first; citations."""
-    rows = [row for row in rows if len(row)]
-    cited = Counter(passage for row in rows for passage in distinct(row))
-    seen: set[int] = set()
-    owned = []
-    for row in rows:
-        fresh = [passage for passage in distinct(row) if passage not in seen]
-        seen.update(fresh)
-        owned.append(sorted(fresh, key=lambda passage: -cited[passage]))
-    return owned, cited
-
-
-def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
-    """Return how many passages each of `count` rows may give: falling from `most` to `least`, half rounded to even."""
-    if count == 1:
-        return [most]
-    return [round(most - i / (count - 1) * (most - least)) for i in range(count)]
-
-
-def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
-    """Pick passages by their rows' shares (LightRAG's WEIGHT)."""
-    # What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any
-    # left.
-    allowed = shares(len(owned), most, min(most, least))
-    used = [min(share, len(row)) for share, row in zip(allowed, owned, strict=True)]
-    picked = [passage for row, n in zip(owned, used, strict=True) for passage in row[:n]]
-    rest = [passage for row, n in zip(owned, used, strict=True) for passage in row[n:]]
-    return picked + rest[: sum(allowed) - sum(used)]
-
-
-def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: int = MAX_SHARE) -> list[int]:
-    """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order."""
-    # Rows left without a passage of their own count for the number that is picked.
-    pool = [passage for row in owned for passage in row]
-    return sorted(pool, key=lambda passage: -float(cosines[passage]))[: most * len(owned) // 2]
-
-
-def pick(
-    rows: Sequence[Sequence[int]],
-    cosines: np.ndarray | None,
-    most: int = MAX_SHARE,
-    without: Iterable[int] = (),
-) -> list[int]:
-    """Pick by vector, or by weight where `cosines` (num_passages,) is None or NaN for a passage; none of `without`."""
-    gone = set(without)
-    owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
-    if cosines is None or any(np.isnan(cosines[passage]) for passage in cited):
-        return pick_by_weight(owned, most)
-    return pick_by_vector(owned, cosines, most)
-
-
 def classic_passages(
     items: Sequence[int], passages: Lists, neighbours: Lists, neighbour_passages: Lists | None = None
 ) -> list[int]:
@@ -107,7 +53,7 @@ def classic_passages(
     rank: dict[int, int] = {}
     support: Counter[int] = Counter()
     for place, item in enumerate(items):
-        citations = Counter(gathered(cited, neighbours[item]).tolist())
+        citations = Counter(cited.at(neighbours[item]).tolist())
         for passage in passages[item].tolist():
             rank.setdefault(passage, place)
             support[passage] += citations[passage]
@@ -116,12 +62,7 @@ def classic_passages(
 
 def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:
     """Return the passages of items in the order of these, each once: how relations and hyperedges give theirs."""
-    return distinct(gathered(passages, np.asarray(items, dtype=np.int64)).tolist())
-
-
-def gathered(lists: Lists, items: np.ndarray) -> np.ndarray:
-    """Return some of the lists, one after the other. Shape (sum of their lengths,)."""
-    return lists.values[lists.places(np.asarray(items, dtype=np.int64))]
+    return distinct(passages.at(items).tolist())
 
 
 class Edges:
@@ -186,21 +127,6 @@ class Edges:
         """Return the labels of a pair's relations, or their descriptions where they have no label."""
         graph = self.graph
         return ", ".join(dict.fromkeys(graph.labels[r] or graph.texts[r] for r in self.relations[edge].tolist()))
-
-
-def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:
-    """Return the edges of entities, each once, an entity's `cap` best at most, by `keys` (num_edges,), higher first."""
-    # A later key breaks the ties of those before it; ties of all are in the order of the entities.
-    candidates = gathered(edges.incident, np.asarray(entities, dtype=np.int64))
-    if cap is not None:
-        rows = [_best_first(edges.incident[e], keys)[:cap] for e in entities]
-        candidates = np.concatenate(rows) if rows else candidates[:0]
-    _, first = np.unique(candidates, return_index=True)
-    return _best_first(candidates[np.sort(first)], keys).tolist()
-
-
-def _best_first(edges: np.ndarray, keys: Sequence[np.ndarray]) -> np.ndarray:
-    return edges[np.lexsort([-key[edges] for key in reversed(keys)])] if len(edges) else edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,32 +240,3 @@ class GraphHits:
 
     entities: Sequence[int] = ()
     edges: Sequence[int] = ()
-
-
-def merge(local: GraphHits, other: GraphHits) -> GraphHits:
-    """Merge the local and the global side position by position, local first."""
-    return GraphHits(round_robin(local.entities, other.entities), round_robin(local.edges, other.edges))
-
-
-def cut(shown: Shown, found: GraphHits, entity_tokens: int, relation_tokens: int) -> GraphHits:
-    """Keep the longest prefixes that fit the budgets."""
-    return GraphHits(shown.fit_entities(found.entities, entity_tokens), shown.fit_edges(found.edges, relation_tokens))
-
-
-def current_passages(
-    shown: Shown,
-    found: GraphHits,
-    near: Sequence[int],
-    cosines: np.ndarray | None,
-    per_item: int,
-    shared: bool = False,
-) -> list[int]:
-    """Return the passages of the vector search (`near`), of entities and of edges, merged position by position.
-
-    With `cosines` (num_passages,) rows pick by vector, at most `per_item` each, else by weight. Edges pick among all
-    their passages if `shared`; else, as released, among those that no entity has picked.
-    """
-    edges = shown.edges
-    ours = pick([edges.graph.entity_passages[e].tolist() for e in found.entities], cosines, per_item)
-    theirs = pick([edges.passages[e].tolist() for e in found.edges], cosines, per_item, () if shared else ours)
-    return round_robin(near, ours, theirs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,14 +72,6 @@ APART = frozenset({"person", "location", "geo", "year", "date"})  # these types 
 _YEAR = re.compile(r"\d{3,4}")
 
 
-@dataclass(frozen=True)
-class Merge:
-    """One entry of the undo log: entities that became one."""
-
-    name: str  # the best connected of them
-    members: tuple[tuple[str, str, tuple[str, ...]], ...]  # (name, type, spellings) before, `name` first
-
-
 def resolution_text(name: str, kind: str) -> str:
     """Return what is embedded of an entity: a description would make anything of one topic alike."""
     return f"{name} ({kind})" if kind else name
@@ -120,23 +112,13 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
     return clusters
 
 
-def merges_of(graph: KnowledgeGraph, groups: Sequence[Sequence[str]]) -> list[Merge]:
-    """Return the merges that groups of names ask for, those of one name left out, sorted by name."""
-    merges = []
-    for group in groups:
-        at = sorted((graph.position[name] for name in group), key=lambda i: (-graph.degrees[i], i))
-        if len(at) > 1:
-            rows = tuple((graph.names[i], graph.types[i], tuple(graph.aliases[i])) for i in at)
-            merges.append(Merge(rows[0][0], rows))
-    return sorted(merges, key=lambda merge: merge.name)
-
-
-def renaming(merges: Sequence[Merge]) -> dict[str, str]:
-    """Return every spelling of a merged entity with the name that it is now known by."""
+def renaming(graph: KnowledgeGraph, groups: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Return every spelling of the names in each group with the best connected of them."""
     renamed: dict[str, str] = {}
-    for merge in merges:
-        for name, _, aliases in merge.members:
-            renamed |= {spelling: merge.name for spelling in (name, *aliases) if spelling != merge.name}
+    for group in groups:
+        first, *others = sorted((graph.position[name] for name in group), key=lambda i: (-graph.degrees[i], i))
+        spellings = {s for i in (first, *others) for s in (graph.names[i], *graph.aliases[i])} if others else set()
+        renamed |= dict.fromkeys(sorted(spellings - {graph.names[first]}), graph.names[first])
     return renamed
 
 

@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 from gnnrag.arrays import Lists, distinct
 from gnnrag.datasets.chunk import document_of
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
+from gnnrag.text.normalise import FUNCTION_WORDS, cached, drop_qualifier, phrase_key
 from gnnrag.text.subjects import PATH, Subject, subjects_of
 from gnnrag.types import Passage
 
@@ -53,12 +53,10 @@ class TitleTables:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Form to position."""
         return {form: i for i, form in enumerate(self.forms)}
 
     @cached_property
     def word_position(self) -> Mapping[str, int]:
-        """Word to position."""
         return {word: i for i, word in enumerate(self.words)}
 
 
@@ -93,7 +91,7 @@ def build_titles(
     words = sorted({word for row in contents for word in row})
     number = {word: i for i, word in enumerate(words)}
     num_sentences = max(len(graph.sentences), 1)
-    counts = dict(zip(graph.vocabulary[0], graph.vocabulary[1].tolist(), strict=True))
+    counts = dict(zip(graph.names.words, graph.names.counts.tolist(), strict=True))
     rarities = {word: rarity_of(counts.get(word, 0), num_sentences) for word in words}
     return TitleTables(
         forms=tuple(position),
@@ -152,8 +150,8 @@ class TitleMatcher:
     ) -> None:
         self._graph, self._tables = graph, tables
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
-        self._rarity = lru_cache(_KEPT)(lambda word: rarity_of(graph.word_count(word), tables.num_sentences))
-        self._close = lru_cache(_KEPT)(self._closest)
+        self._rarity = cached(_KEPT, 60)(lambda word: rarity_of(graph.word_count(word), tables.num_sentences))
+        self._close = cached(_KEPT)(self._closest)
         self.links = lru_cache(_KEPT)(self._find_links)
 
     def __contains__(self, form: str) -> bool:
@@ -265,3 +263,11 @@ def layout_of(passages: Sequence[Passage]) -> Layout:
         if is_path:
             sections[position] = numbers.setdefault((document_of(passage.id), heading), len(numbers) + 1)
     return Layout(following, sections)
+
+
+@dataclass(frozen=True)
+class Titles:
+    """The names of passages, and their places in documents."""
+
+    tables: TitleTables
+    layout: Layout

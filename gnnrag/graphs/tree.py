@@ -239,7 +239,6 @@ class SummaryTree:
 
     @property
     def num_summaries(self) -> int:
-        """How many nodes are not passages."""
         return len(self.texts)
 
     def below(self, node: int) -> np.ndarray:

@@ -24,9 +24,11 @@ from gnnrag.config import EmbedderConfig
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.io import cache_folder, digest, file_digest
+from gnnrag.text.normalise import find_words
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
 _KEPT = 100_000  # vectors of queries that are kept
@@ -39,15 +41,11 @@ class Embedder(Protocol):
     """Texts to vectors."""
 
     identity: str  # changes whenever vectors would
+    dim: int  # length of a vector
     weights: str = ""  # the same of the weights alone; empty: as identity
     block: int = 256  # texts to be given together, where there are many
     query_prefix: str = ""  # what it writes before a query
     revision: str | None = None  # of a model from a hub
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        ...
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """Return (len(texts), dim) float32 rows of unit length."""
@@ -69,7 +67,7 @@ class HashEmbedder(Embedder):
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(out, texts, strict=True):
-            for word in "".join(c if c.isalnum() else " " for c in text.casefold()).split():
+            for word in find_words(text.casefold()):
                 row[int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little") % self.dim] += 1.0
             norm = float(np.linalg.norm(row))
             row[:] = row / norm if norm else 1.0 / np.sqrt(self.dim)
@@ -86,24 +84,20 @@ class StaticEmbedder(Embedder):
         from gnnrag.index.static import DIM, VERSION
 
         self._folder, self._encoder = model_folder("embedded")
-        self._dim, self.identity = DIM, digest(["static", VERSION, DIM, self._encoder])
-        self._lock = threading.Lock()  # one at a time: they learn words
-
-    @property
-    def dim(self) -> int:
-        return self._dim
+        self.dim, self.identity = DIM, digest(["static", VERSION, DIM, self._encoder])
 
     @cached_property
-    def _sums(self) -> Any:
-        from gnnrag.index.static import TokenSums, static_vectors
+    def _tokens(self) -> tuple[Any, np.ndarray]:
+        from gnnrag.index.static import static_vectors
 
         table = static_vectors(lambda: open_encoder(self._folder, "cpu"), self._encoder)
-        return TokenSums(uncut_tokeniser(Path(self._folder)), table)
+        return uncut_tokeniser(Path(self._folder)), table
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """See `Embedder`; a text is not cut, however long."""
-        with self._lock:
-            return self._sums.encode(texts)
+        from gnnrag.index.static import token_sums
+
+        return token_sums(texts, *self._tokens)
 
 
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
@@ -144,6 +138,9 @@ def model_folder(model: str) -> tuple[str, str]:
     folder = Path(str(get_model_path()))
     if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
         raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
+    others = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".txt")]
+    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in others]) != _EMBEDDED_FILES:
+        raise ArtefactError(f"tokenizer or settings in {folder} are not the released ones; reinstall the package")
     return str(folder), EMBEDDED_SHA256
 
 
@@ -163,7 +160,7 @@ class SentenceEmbedder(Embedder):
         self._queries: dict[str, np.ndarray] = {}  # iterative methods repeat them
 
     @property
-    def dim(self) -> int:
+    def dim(self) -> int:  # type: ignore[override]
         return self.encode(["x"]).shape[1]
 
     @property

@@ -5,50 +5,34 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, fields, replace
 from functools import cached_property, lru_cache, partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnrag.arrays import put_json
+from gnnrag import arrays
 from gnnrag.config import DataConfig, IndexConfig, RoleConfig
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
-from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, NotGivenError, nearest
+from gnnrag.graphs.titles import Layout, TitleMatcher
+from gnnrag.index import corpus, summaries, triples  # noqa: F401 - they register artefacts
+from gnnrag.index.artefacts import ARTEFACTS, Work, folders_in
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.filters import checked, matching
-from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.lexical import Lexical
-from gnnrag.index.message_stages import (
-    EntityVectorStage,
-    MessageGraphStage,
-    PhraseVectorStage,
-    RelationVectorStage,
-    SentenceVectorStage,
-)
-from gnnrag.index.stages import (
-    RECORD,
-    WAIT_S,
-    Context,
-    EmbeddingStage,
-    HierarchyStage,
-    LexicalStage,
-    Stage,
-    TextStage,
-    TitleStage,
-    table_of,
-)
 from gnnrag.index.tables import (
     PASSAGES,
-    PassageRows,
     PassageTable,
+    ValueTable,
     is_remote,
     latest_version,
     local_folder,
+    names_in,
+    passage_rows,
     place_of,
     pull,
     push,
@@ -56,31 +40,27 @@ from gnnrag.index.tables import (
     undone_on_failure,
     write_passages,
 )
+from gnnrag.index.work import index_tasks
 from gnnrag.index_config import WRITERS
-from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
+from gnnrag.io import digest, exclusive_lock, read_object, write_folder
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.parts import from_settings
 from gnnrag.text.analyse import question_phrases, resolve_language
 from gnnrag.types import OnProgress, Passage, no_progress
 
 if TYPE_CHECKING:
+    from gnnrag.graphs.entities import EntityKnowledge
     from gnnrag.graphs.hierarchy import HierarchyGraph
-    from gnnrag.graphs.knowledge import KnowledgeGraph
-    from gnnrag.graphs.titles import Layout, TitleMatcher
-    from gnnrag.index.graph_stages import EntityKnowledge, KnowledgeVectors
+    from gnnrag.graphs.knowledge import KnowledgeGraph, KnowledgeVectors
     from gnnrag.index.nearest import Nearest
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
-KNOWN_KEYS = "keys.json"  # maps `Index._recorded_digest` of an artefact to its key
+RECORD = "record.json"  # of an artefact: settings, tables, counts, seconds
+WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
 
-_ALL: tuple[Stage, ...] = (
-    TextStage(), HierarchyStage(), TitleStage(), LexicalStage(), EmbeddingStage(),
-    ExtractionStage(), EntityGraphStage(), KnowledgeStage(), KnowledgeVectorStage(),
-    PhraseVectorStage(), SentenceVectorStage(), MessageGraphStage(), EntityVectorStage(), RelationVectorStage(),
-    TreeStage(), CommunityStage(), ReportStage(),
-)  # fmt: skip
-STAGES = {stage.name: stage for stage in _ALL}
+
+def _value(name: str) -> Any:
+    return property(lambda index: index.read(name))
 
 
 class Index:
@@ -91,7 +71,12 @@ class Index:
     Raises ArtefactError where there is no index.
     """
 
-    trusts_known_keys = True  # False: keys are computed again, from the caller's model and files
+    hierarchy: HierarchyGraph = _value("hierarchy")  # passages, sentences and phrases as a graph
+    entity_graph: EntityKnowledge = _value("entity_graph")  # entities and facts as a graph, with their vectors
+    knowledge: KnowledgeGraph = _value("knowledge")  # entities, relations and hyperedges with their texts
+    knowledge_vectors: KnowledgeVectors = _value("knowledge_vectors")
+    passage_vectors: np.ndarray = _value("embeddings")  # (num_passages, dim) float32 unit rows
+    phrase_vectors: np.ndarray = _value("phrase_vectors")  # (num_phrases, dim) float32, of the nodes of `hierarchy`
 
     def __init__(
         self,
@@ -101,21 +86,20 @@ class Index:
         version: int | None = None,
     ) -> None:
         self.root, self.place, self.progress = Path(root), str(root), progress
-        if not exists(root):
-            raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
+        self.table = PassageTable(self.uri(PASSAGES), version)
         self.local = local_folder(root)
         self.local.mkdir(parents=True, exist_ok=True)
-        self.table = PassageTable(self.uri(PASSAGES), version)
         caller = caller or IndexConfig()
         if recorded(caller) != self.settings:
             try:
                 caller = completed(from_settings(IndexConfig, self.settings), caller)
             except ConfigError as error:
-                raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
+                raise ArtefactError(
+                    f"index {root} was made by another version ({error}); delete it, and build it again"
+                ) from error
         self.config = replace(caller, path=self.place)
         self._values: dict[str, Any] = {}
         self._keys: dict[str, str] = {}
-        self._settings: dict[str, str] = {}  # of each artefact, a digest of all that it depends on except its inputs
 
     def uri(self, name: str) -> str:
         """Return where a table of the index lies."""
@@ -133,11 +117,16 @@ class Index:
 
     # ------------------------------------------------------------------------------------------------------ artefacts
     def read(self, name: str) -> Any:
-        """Return an artefact's value; it is made if missing, and loaded once."""
+        """Return an artefact's value; it is made if missing, and loaded once. ArtefactError: it is damaged."""
         if name == "passages":
             return self.passages
         if name not in self._values:
-            self._values[name] = read_artefact(self.folder(name), partial(STAGES[name].load, index=self))
+            folder = self.folder(name)
+            try:
+                self._values[name] = ARTEFACTS[name].load(self, folder)
+            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+                problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
+                raise ArtefactError(f"index artefact {folder} {problem}") from error
         return self._values[name]
 
     def forget(self, but: Collection[str]) -> None:
@@ -148,10 +137,14 @@ class Index:
         """Return the folder of an artefact, which is made if missing."""
         folder = self._folder(name)
         if not self.has(name):
-            with exclusive_lock(self.local / ".lock", f"index {self.place}", WAIT_S):
+            with self.locked():
                 if not self.has(name):  # another process may just have made it
                     self._make(name, folder)
         return folder
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Let no other process make artefacts meanwhile."""
+        return exclusive_lock(self.local / ".lock", f"index {self.place}", WAIT_S)
 
     def _folder(self, name: str) -> Path:
         return self.local / f"{name}-{self.artefact_key(name)[:16]}"
@@ -159,103 +152,99 @@ class Index:
     def has(self, name: str) -> bool:
         """Tell whether an artefact exists; False if its key needs settings that the caller did not give."""
         try:
-            folder = self._folder(name)
+            return self._is_here(self._folder(name))
         except NotGivenError:
             return False
-        return (folder / RECORD).is_file() or (is_remote(self.place) and pull(self.uri(folder.name), folder))
+
+    def _is_here(self, folder: Path) -> bool:
+        """Tell whether a folder holds an artefact; of an object store it is copied."""
+        if (folder / RECORD).is_file():
+            return True
+        return is_remote(self.place) and folder.name in self._listed and pull(self.uri(folder.name), folder)
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        return names_in(self.place)
 
     def record(self, name: str) -> dict[str, Any]:
-        """Return the record written with an artefact (settings, counts, seconds); empty if there is no artefact."""
+        """Return the record written with an artefact (counts, seconds, tables); empty if there is no artefact."""
         return read_object(self._folder(name) / RECORD)
 
+    def table_of(self, name: str) -> ValueTable:
+        """Return the first table that an artefact rests on."""
+        return ValueTable(self.uri(f"{self.record(name)['tables'][0]}.lance"))
+
     def artefact_key(self, name: str) -> str:
-        """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits."""
+        """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits.
+
+        Where it cannot be computed, as the model or the files behind the artefact are not given, that of the newest
+        artefact of these passages.
+        """
         if name == "passages":
             return self.table.key
-        if name not in STAGES:
-            raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
         if name not in self._keys:
-            if self.trusts_known_keys and (known := self._known_key(name)):
-                self._keys[name] = known  # computing it may need a model or its address
-                return known
-            stage = STAGES[name]
-            self._settings[name] = digest([name, stage.version, stage.settings(self._context)])
-            needs = list(map(self.artefact_key, stage.needs_for(self.config)))
-            self._keys[name] = digest([self._settings[name], needs])
+            _check_known(name)
+            try:
+                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, self._inputs(name))])
+            except (GnnragError, OSError):
+                if not (known := self._newest(name)):
+                    raise
+                self._keys[name] = known["key"]
         return self._keys[name]
 
-    def _known_key(self, name: str) -> str | None:
-        """Return the key of the artefact that was made last with the recorded settings; None where it is not there."""
-        known = read_object(self.local / KNOWN_KEYS).get(self._recorded_digest(name))
-        return known if known and (self.local / f"{name}-{known[:16]}" / RECORD).is_file() else None
+    def _settings(self, name: str) -> str:
+        return digest([name, ARTEFACTS[name].settings(self)])
 
-    def remember_key(self, name: str) -> None:
-        """Record the key of an artefact for those who open the index without the model or the files behind it."""
-        known, recorded_digest = read_object(self.local / KNOWN_KEYS), self._recorded_digest(name)
-        if known.get(recorded_digest) != self.artefact_key(name):
-            write_json(self.local / KNOWN_KEYS, {**known, recorded_digest: self.artefact_key(name)})
+    def _inputs(self, name: str) -> Sequence[str]:
+        return ARTEFACTS[name].inputs(self.config)
 
-    def _recorded_digest(self, name: str) -> str:
-        """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
-        plain, sections = recorded(self.config), {"embedder", "text"}
-        sections.update(section for each in closure([name], self.config) for section in STAGES[each].sections)
-        own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
-        versions = {each: STAGES[each].version for each in closure([name], self.config)}
-        return digest([name, own, versions, self.table.key])
+    def _newest(self, name: str) -> dict[str, Any]:
+        """Return the record of the artefact of these passages that was used last; empty if there is none."""
+        folders = (self.local / folder for folder in folders_in(self.place).get(name, ()))
+        paths = [folder / RECORD for folder in folders if self._is_here(folder)]
+        records = map(read_object, sorted(paths, key=lambda path: -path.stat().st_mtime_ns))
+        return next((record for record in records if record.get("passages") == self.table.key), {})
 
     def _make(self, name: str, folder: Path) -> None:
-        for need in STAGES[name].needs_for(self.config):
+        for need in self._inputs(name):
             if need != "passages" and not self.has(need):
                 self._make(need, self._folder(need))
-        total, started = len(self.passages), time.perf_counter()
-        context = Context(self, self.config, self.passages, self.read, lambda done: self.progress(name, done, total))
-        context.settings = self._settings[name]
-        self.progress(name, 0, total)
+        started, work = time.perf_counter(), Work(self, name, self._settings(name))
+        self.progress(name, 0, len(self.passages))
 
-        def whole(new: Path) -> dict[str, Any]:
-            counts = STAGES[name].build(context, new)
-            facts = {"seconds": round(time.perf_counter() - started, 3), "made": time.time(), "counts": counts}
-            made_by = {"settings": context.settings, "needs": list(STAGES[name].needs_for(self.config))}
-            put_json(new / RECORD, {**made_by, "tables": context.tables, **facts})
+        def write(new: Path) -> dict[str, Any]:
+            value, counts = ARTEFACTS[name].make(work)
+            if value is not None:
+                arrays.save(new, value)
+            record = {"key": self.artefact_key(name), "passages": self.table.key, "tables": work.tables}
+            seconds = round(time.perf_counter() - started, 3)
+            arrays.put_json(new / RECORD, {**record, "seconds": seconds, "counts": counts})
             return counts
 
-        counts = write_folder(folder, whole)
+        counts = write_folder(folder, write)
         if is_remote(self.place):
             push(folder, self.uri(folder.name))
-        self.remember_key(name)
         for line in remarks(by_writer(counts), WARN, None):
-            logger.warning("index, stage %s: %s", name, line)
+            logger.warning("index, artefact %s: %s", name, line)
 
     @cached_property
     def tasks(self) -> Any:
         """Runs the roles that write for the index."""
-        tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
-        return tasks.IndexTasks(self.config, lambda: self.embedder)
-
-    @cached_property
-    def _context(self) -> Context:
-        return Context(self, self.config, self.passages, self.read)
+        return index_tasks(self.config, lambda: self.embedder)
 
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
-        for name in self._made:
-            try:
+        for name in folders_in(self.place):
+            with suppress(NotGivenError):  # of these passages there is none
                 folders.add(self._folder(name).name)
-            except NotGivenError:  # only a caller who gives the model knows which one it is
-                folders.update(path.name for path in self.local.glob(f"{name}-*"))
         return folders
 
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.artefact_key(name) for name in self._made if self.has(name)}
-
-    @property
-    def _made(self) -> list[str]:
-        """Names of artefacts of which there are some, maybe of other passages or settings; a key takes a while."""
-        names = {path.name.rpartition("-")[0] for path in self.local.glob("*-*") if path.suffix != ".lance"}
-        return [name for name in STAGES if name in names or is_remote(self.place)]
+        there = folders_in(self.place)  # maybe of other passages or settings; a key takes a while
+        return {name: self.artefact_key(name) for name in ARTEFACTS if name in there and self.has(name)}
 
     @property
     def generation(self) -> str:
@@ -266,7 +255,7 @@ class Index:
     @cached_property
     def passages(self) -> Sequence[Passage]:
         """The corpus, in index order."""
-        return PassageRows(self.table.rows)
+        return passage_rows(self.table.rows)
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -294,37 +283,15 @@ class Index:
     def _matching(self) -> Callable[[str], np.ndarray]:
         return lru_cache(16)(partial(matching, self.table))
 
-    @property
-    def hierarchy(self) -> HierarchyGraph:
-        """Passages, sentences and phrases as a graph."""
-        return self.read("hierarchy")
-
-    @property
-    def entity_graph(self) -> EntityKnowledge:
-        """Entities and facts as a graph, with their vectors."""
-        return self.read("entity_graph")
-
-    @property
-    def knowledge(self) -> KnowledgeGraph:
-        """Entities, relations and hyperedges with their texts."""
-        return self.read("knowledge")
-
-    @property
-    def knowledge_vectors(self) -> KnowledgeVectors:
-        """Vectors of the knowledge graph's texts."""
-        return self.read("knowledge_vectors")
-
     @cached_property
     def titles(self) -> TitleMatcher:
         """Matches names to the passages with these titles."""
-        from gnnrag.graphs.titles import TitleMatcher
-
-        return TitleMatcher(self.hierarchy, self.read("titles")[0])
+        return TitleMatcher(self.hierarchy, self.read("titles").tables)
 
     @property
     def layout(self) -> Layout:
         """Where passages stand in their documents."""
-        return self.read("titles")[1]
+        return self.read("titles").layout
 
     @cached_property
     def question_phrases(self) -> Callable[[str], list[str]]:
@@ -333,33 +300,18 @@ class Index:
         language = resolve_language(self.record("text").get("counts", {}).get("language") or text.language)
         return partial(question_phrases, analyser=language, rules=text.phrase_rules)
 
-    @property
+    @cached_property
     def lexical(self) -> Lexical:
         """The BM25 index, also where it lags behind an edit: what it does not hold is searched without it."""
         how = self.config.lexical
-        if "lexical" not in self._values and self.table.has_bm25(how.language, how.tokenizer):
-            self._values["lexical"] = Lexical(self.table)
-        return self.read("lexical")
+        return Lexical(self.table) if self.table.has_bm25(how.language, how.tokenizer) else self.read("lexical")
 
     @cached_property
     def nearest(self) -> Nearest:
-        """Finds the passages nearest to vectors."""
-        from gnnrag.index.nearest import FLAT_UP_TO, Nearest
+        """Finds the passages nearest to vectors by the index of their table."""
+        from gnnrag.index.nearest import Nearest
 
-        vectors = self.passage_vectors
-        if len(vectors) <= FLAT_UP_TO:
-            return Nearest(vectors)
-        return Nearest(vectors, table_of(self.folder("embeddings"), self).dataset, self.table.keys.to_pylist())
-
-    @property
-    def passage_vectors(self) -> np.ndarray:
-        """(num_passages, dim) float32 unit rows."""
-        return self.read("embeddings")
-
-    @property
-    def phrase_vectors(self) -> np.ndarray:
-        """(num_phrases, dim) float32 unit rows, for the phrase nodes of `hierarchy`."""
-        return self.read("phrase_vectors")
+        return Nearest(self.passage_vectors, self.table_of("embeddings").dataset, self.table.keys.to_pylist())
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -375,17 +327,6 @@ class Index:
         # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
-
-
-def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
-    """Return what `load` reads. Raises ArtefactError where the folder is damaged."""
-    try:
-        return load(folder)
-    except ArtefactError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
-        raise ArtefactError(f"index artefact {folder} {problem}") from error
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
@@ -416,30 +357,25 @@ def completed(stored: IndexConfig, caller: IndexConfig) -> IndexConfig:
     return replace(stored, writers=replace(writers, **roles), embedder=embedder, **local)
 
 
-def prompted_writers(name: str, config: IndexConfig) -> list[str]:
-    """Return the writers of an artefact that ask a model."""
-    writers: Any = config.writers
-    names = [section.removeprefix("writers.") for section in STAGES[name].sections if section.startswith("writers.")]
-    if "triples" in names:
-        return names if config.extract.method == "prompted" else []
-    return [writer for writer in names if (getattr(writers, writer).impl or writers.default) == "prompted"]
-
-
 def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
     """Return artefacts and all their inputs but the passages, in the order in which they are made."""
-    wanted: set[str] = set()
+    order: dict[str, None] = {}
 
     def visit(name: str) -> None:
-        if name != "passages" and name not in STAGES:
-            raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
-        if name != "passages" and name not in wanted:
-            wanted.add(name)
-            for need in STAGES[name].needs_for(config):
+        if name != "passages" and name not in order:
+            _check_known(name)
+            for need in ARTEFACTS[name].inputs(config):
                 visit(need)
+            order[name] = None
 
-    for name in names:
+    for name in sorted(names):
         visit(name)
-    return [name for name in STAGES if name in wanted]
+    return list(order)
+
+
+def _check_known(name: str) -> None:
+    if name not in ARTEFACTS:
+        raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, ARTEFACTS)}")
 
 
 # ------------------------------------------------------------------------------------------------------------ building
@@ -478,7 +414,6 @@ def open_or_build(
             _refuse_to_replace_triples(there, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
-    index.trusts_known_keys = False  # the model or the files that artefacts are made with may be others by now
     for stage in stages:
         index.folder(stage)
     return index
@@ -507,44 +442,37 @@ def build_index(
         raise DataError(root, "there are no passages to index")
     if Path(root).is_file():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
-    wanted = closure(STAGES if names is None else names, config)
+    wanted, record, uri = (
+        closure(ARTEFACTS if names is None else names, config),
+        dict(source or {}),
+        f"{root}/{PASSAGES}",
+    )
     with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
-        return _build(root, passages, config, wanted, source, progress, keep_edits)
-
-
-def _build(
-    root: Path | str,
-    passages: Sequence[Passage],
-    config: IndexConfig,
-    wanted: Sequence[str],
-    source: Mapping[str, Any] | None,
-    progress: OnProgress,
-    keep_edits: bool,
-) -> list[str]:
-    there = Index(root) if exists(root) else None
-    record = dict(source or {})
-    if there and not (config.replace and _is_other(there, record, passages)):
-        if _is_other(there, record, passages):
-            raise ConfigError(
-                f"index {root} is of data.path={there.source['path']}, and data.path={record['path']} is another "
-                f"source: give it an index of its own, such as index.path={root}-2, or replace this one with "
-                "index.replace=true"
-            )
-        is_edited = keep_edits and there.source.get("edited")
-        if is_edited and list(there.passages) != list(passages):
-            raise ArtefactError(
-                f"index {root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is: "
-                f"gnnrag ask index.path={root}. To undo the changes: gnnrag index build data.path=... index.path={root}"
-            )
-        config = _with_stored_settings(there, config, wanted)
-        record = {**(record or there.source), **({"edited": True} if is_edited else {})}
-    state, uri = {"settings": recorded(config), "source": record}, f"{root}/{PASSAGES}"
-    with undone_on_failure(uri):
-        if there is None or not there.table.holds(passages):
-            write_passages(uri, passages, state)
-        elif there.table.state != state:
-            there.table.record(state)
-        return make_all(Index(root, config, progress), wanted)
+        there = Index(root) if exists(root) else None
+        is_other = there is not None and _is_other(there, record, passages)
+        if there and not (is_other and config.replace):
+            if is_other:
+                raise ConfigError(
+                    f"index {root} is of data.path={there.source['path']}, and data.path={record['path']} is another "
+                    f"source: give it an index of its own, such as index.path={root}-2, or replace this one with "
+                    "index.replace=true"
+                )
+            is_edited = keep_edits and there.source.get("edited")
+            if is_edited and list(there.passages) != list(passages):
+                raise ArtefactError(
+                    f"index {root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is: "
+                    f"gnnrag ask index.path={root}. To undo the changes: gnnrag index build data.path=... "
+                    f"index.path={root}"
+                )
+            config = _with_stored_settings(there, config, wanted)
+            record = {**(record or there.source), **({"edited": True} if is_edited else {})}
+        state = {"settings": recorded(config), "source": record}
+        with undone_on_failure(uri):
+            if there is None or not there.table.holds(passages):
+                write_passages(uri, passages, state)
+            elif there.table.state != state:
+                there.table.record(state)
+            return make_all(Index(root, config, progress), wanted)
 
 
 def exists(root: Path | str) -> bool:
@@ -576,27 +504,25 @@ def _is_other(index: Index, source: Mapping[str, Any], passages: Sequence[Passag
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
     stored: Any = from_settings(IndexConfig, index.settings)
-    read = {section for name in wanted for section in STAGES[name].sections}
-    sections = {section for stage in STAGES.values() for section in stage.sections} - read
-    plain = {name: getattr(stored, name) for name in sections if "." not in name}
-    writers: Any = stored.writers
-    roles = {
-        name: replace(getattr(writers, name), impl=getattr(writers, name).impl or writers.default)
-        for section in sections if (name := section.partition("writers.")[2]) and name != "triples"
-    }  # fmt: skip
-    return replace(config, **plain, writers=replace(config.writers, **roles))
+    unread = {section for each in ARTEFACTS.values() for section in each.sections}
+    unread -= {section for name in wanted for section in ARTEFACTS[name].sections}
+    plain = {name: getattr(stored, name) for name in unread if "." not in name}
+    roles = {s.partition(".")[2] for s in unread if "." in s and s != "writers.triples"}
+    of_writers: Any = {name: getattr(stored.writers, name) for name in roles}
+    for name, role in of_writers.items():
+        of_writers[name] = replace(role, impl=role.impl or stored.writers.default)
+    return replace(config, **plain, writers=replace(config.writers, **of_writers))
 
 
 def make_all(index: Index, names: Iterable[str]) -> list[str]:
     """Make those of the artefacts and their inputs that are missing; returns their names."""
-    made, index.trusts_known_keys = [], False
+    made = []
     order = closure(names, index.config)
     for number, name in enumerate(order):
         if not index.has(name):
-            index.folder(name)
             made.append(name)
-        index.remember_key(name)
-        index.forget({need for later in order[number + 1 :] for need in STAGES[later].needs_for(index.config)})
+        (index.folder(name) / RECORD).touch()  # the last that was used is the one for those who have no model
+        index.forget({need for later in order[number + 1 :] for need in ARTEFACTS[later].inputs(index.config)})
     return made
 
 

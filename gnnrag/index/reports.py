@@ -1,20 +1,17 @@
-"""Write and read the reports of communities: what is asked of a writer, in which order, within which budget."""
+"""Reports of communities: what is asked of a writer, in which order, within which budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from gnnrag.arrays import Lists, get_lines, put_lines
+from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.stages import VECTORS, get_vectors
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -40,53 +37,43 @@ class ReportTasks:
         passages: Sequence[Passage],
         max_tokens: int = 8000,
         max_words: int = 2000,
-        count: Callable[[str], int] = estimate_tokens,
     ) -> None:
         self.graph, self.communities, self.passages = graph, communities, passages
-        self.max_tokens, self.max_words, self.count = max_tokens, max_words, count
+        self.max_tokens, self.max_words = max_tokens, max_words
+        self.count = lru_cache(None)(estimate_tokens)
         entities = zip(graph.names, graph.types, graph.descriptions, strict=True)
-        self.names = np.array([count(name) + 2 for name in graph.names])
-        self.entity_tokens = np.array([count(f"{n}, {t}, {d}") + 2 for n, t, d in entities])
-        position: dict[str, int] = {}
-        self.text_of = np.array([position.setdefault(t, len(position)) for t in graph.texts], dtype=np.int64)
-        self.text_tokens = np.array([count(text) for text in position])
-        labels: dict[str, int] = {label: count(label) for label in set(graph.labels)}
-        of_labels = np.array([labels[label] for label in graph.labels], dtype=np.int64)
-        self.relation_tokens = of_labels + self.names[graph.ends].sum(axis=1)
+        self.entity_tokens = np.array([self.count(f"{n}, {t}, {d}") + 2 for n, t, d in entities], dtype=np.int64)
+        names = np.array([self.count(name) + 2 for name in graph.names], dtype=np.int64)
+        labels = np.array([self.count(label) for label in graph.labels], dtype=np.int64)
+        self.relation_tokens = labels + names[graph.ends].sum(axis=1)
         self.rank = graph.degrees[graph.ends].sum(axis=1)
 
     def task(self, community: int, reports: Sequence[ReportDraft | None]) -> ReportTask:
         """Return the task for one community; `reports` holds those of its sub-communities, by position."""
+        g, members = self.graph, self.communities.members[community]
         relations = self.communities.relations[community]
-        relations = relations[np.lexsort((relations, -self.rank[relations]))]
+        relations = relations[np.argsort(-self.rank[relations], kind="stable")]
         replaced: list[int] = []
         if self._cost(relations) > self.max_tokens:
             relations, replaced = self._substitute(community, relations, reports)
-        used = sum(self._report_tokens(reports[child]) for child in replaced)
-        chosen, entities = self._prefix(relations, self.max_tokens - used)
+        budget = self.max_tokens - sum(self._report_tokens(reports[child]) for child in replaced)
+        chosen, entities = self._prefix(relations, budget)
         if self.communities.is_bucket[community] or not (chosen or replaced):
-            entities |= dict.fromkeys(self._that_fit(community, self.max_tokens - used))
-        ordered = sorted(entities, key=lambda e: (-int(self.graph.degrees[e]), e))
-        g = self.graph
+            fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
+            entities |= dict.fromkeys(members[: max(1, fitting)].tolist())  # one at least
+        ordered = sorted(entities, key=lambda e: (-int(g.degrees[e]), e))
+        ends = [(g.names[head], g.names[tail]) for head, tail in g.ends[chosen].tolist()]
         return ReportTask(
             tuple((ENTITY + g.names[e], g.names[e], g.types[e], g.descriptions[e]) for e in ordered),
-            tuple(
-                (
-                    RELATION + g.relation_id(r),
-                    g.names[g.ends[r, 0]],
-                    g.names[g.ends[r, 1]],
-                    g.texts[r] or g.statement(r),
-                )
-                for r in chosen
-            ),
-            self._shown_passages(community, chosen),
+            tuple((RELATION + g.relation_id(r), *e, g.statement(r)) for r, e in zip(chosen, ends, strict=True)),
+            self._shown_passages(members, chosen),
             tuple((draft.title, draft.summary) for child in replaced if (draft := reports[child])),
             self.max_words,
         )
 
     def _cost(self, relations: np.ndarray) -> int:
         """Return the tokens of relations with their ends; a description that several share counts once."""
-        texts = self.text_tokens[np.unique(self.text_of[relations])].sum()
+        texts = sum(map(self.count, {self.graph.texts[r] for r in relations.tolist()}))
         entities = self.entity_tokens[np.unique(self.graph.ends[relations])].sum()
         return int(texts + entities + self.relation_tokens[relations].sum())
 
@@ -118,15 +105,12 @@ class ReportTasks:
 
     def _prefix(self, relations: np.ndarray, budget: int) -> tuple[list[int], dict[int, None]]:
         """Return the first relations that fit with their ends, and these."""
-        chosen: list[int] = []
-        entities: dict[int, None] = {}
-        texts: set[int] = set()
+        chosen, entities, texts = list[int](), dict[int, None](), set[str]()
         for relation in relations.tolist():
-            ends = dict.fromkeys(self.graph.ends[relation].tolist())
+            ends, text = dict.fromkeys(self.graph.ends[relation].tolist()), self.graph.texts[relation]
             budget -= int(self.relation_tokens[relation])
             budget -= sum(int(self.entity_tokens[e]) for e in ends if e not in entities)
-            text = int(self.text_of[relation])
-            budget -= 0 if text in texts else int(self.text_tokens[text])
+            budget -= 0 if text in texts else self.count(text)
             if budget < 0:
                 break
             texts.add(text)
@@ -134,20 +118,12 @@ class ReportTasks:
             chosen.append(relation)
         return chosen, entities
 
-    def _that_fit(self, community: int, budget: int) -> list[int]:
-        """Return the first members whose rows fit; one at least."""
-        members = self.communities.members[community]
-        fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
-        return members[: max(1, fitting)].tolist()
-
-    def _shown_passages(self, community: int, chosen: Sequence[int]) -> tuple[Passage, ...]:
+    def _shown_passages(self, members: np.ndarray, chosen: Sequence[int]) -> tuple[Passage, ...]:
         """Return passages of most members, where most relations have no description of their own."""
         if 2 * sum(bool(self.graph.texts[r]) for r in chosen) >= max(1, len(chosen)) or not self.passages:
             return ()
-        lists = self.graph.entity_passages
-        passages = np.concatenate([lists[e] for e in self.communities.members[community].tolist()])
-        where, counts = np.unique(passages, return_counts=True)
-        best = where[np.lexsort((where, -counts))][:PASSAGES]
+        where, counts = np.unique(self.graph.entity_passages.at(members), return_counts=True)
+        best = where[np.argsort(-counts, kind="stable")][:PASSAGES]
         return tuple(replace(p, id=PASSAGE + p.id) for p in (self.passages[i] for i in best.tolist()))
 
 
@@ -163,25 +139,29 @@ class Report:
 class Reports:
     """One report for each community, by position."""
 
-    items: Sequence[Report]
+    rows: Sequence[tuple[str, Any]]  # key and draft as JSON data
     matrix: np.ndarray  # (num_sentences, dim) float32 unit rows, stored as float16: sentences of summaries
     sentences: Lists  # rows of each report in matrix; none without a vector
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.rows)
+
+    @cached_property
+    def items(self) -> Sequence[Report]:
+        """The reports."""
+        return [Report(key, draft_of(row)) for key, row in self.rows]
 
     @cached_property
     def vectors(self) -> np.ndarray:
         """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim)."""
         # Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
-        ones, shape = np.ones(len(self.sentences.values), np.float32), (len(self.items), len(self.matrix))
-        mean = csr_array((ones, self.sentences.values, self.sentences.indptr), shape=shape) @ self.matrix
+        mean = self.sentences.matrix(len(self.matrix)) @ self.matrix
         norms = np.linalg.norm(mean, axis=1, keepdims=True)
         return mean / np.where(norms > 0, norms, 1)
 
     def scores(self, vector: np.ndarray) -> np.ndarray:
         """Cosine of a query vector (dim,) and every report, 0 for those without a vector. Shape (num_reports,)."""
-        return self.vectors @ vector if len(self.matrix) else np.zeros(len(self.items), dtype=np.float32)
+        return self.vectors @ vector if len(self.matrix) else np.zeros(len(self), dtype=np.float32)
 
 
 def report_text(draft: ReportDraft) -> str:
@@ -195,28 +175,7 @@ def embedded_sentences(draft: ReportDraft) -> list[str]:
     return list(dict.fromkeys(split_sentences(draft.summary))) or [draft.title]
 
 
-def draft_to_json(draft: ReportDraft) -> list[Any]:
-    """Return what `draft_from_json` reads."""
-    findings = [[f.summary, f.explanation, list(f.sources)] for f in draft.findings]
-    return [draft.title, draft.summary, findings, draft.rating, draft.rating_reason, list(draft.flags)]
-
-
-def draft_from_json(row: Sequence[Any]) -> ReportDraft:
-    """Return the report."""
-    title, summary, findings, rating, reason, flags = row
-    read = tuple(Finding(s, e, tuple(sources)) for s, e, sources in findings)
-    return ReportDraft(title, summary, read, rating, reason, tuple(flags))
-
-
-def write_reports(folder: Path, reports: Reports) -> None:
-    """Write an artefact."""
-    put_lines(folder / "reports.jsonl", ([report.key, draft_to_json(report.draft)] for report in reports.items))
-    np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
-    np.save(folder / VECTORS, reports.matrix.astype(np.float16))
-
-
-def read_reports(folder: Path) -> Reports:
-    """Read an artefact."""
-    items = [Report(key, draft_from_json(row)) for key, row in get_lines(folder / "reports.jsonl")]
-    with np.load(folder / "sentences.npz") as stored:
-        return Reports(items, get_vectors(folder / VECTORS).astype(np.float32), Lists(**stored))
+def draft_of(row: Mapping[str, Any]) -> ReportDraft:
+    """Return a report from JSON data."""
+    findings = tuple(Finding(f["summary"], f["explanation"], tuple(f["sources"])) for f in row["findings"])
+    return ReportDraft(**{**row, "findings": findings, "flags": tuple(row["flags"])})

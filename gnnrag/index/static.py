@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from array import array
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,8 +25,6 @@ VERSION = 1  # of the algorithm: another one has other vectors
 DIM = 256
 _SIF = 1e-4  # the probability of a token that weighs half
 _BATCH = 1024  # tokens that pass through the encoder at a time
-_KNOWN = 1 << 19  # distinct words whose tokens are remembered, about 100 MB; then all are forgotten
-_PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")  # a sign of ASCII, or what stands between signs and spaces
 _NO_TOKEN = re.compile(r"\[\w+\]")  # [unused7], [CLS], [UNK]
 
 
@@ -93,52 +89,19 @@ def _rarity(tokens: Sequence[str]) -> np.ndarray:
     return _SIF / (_SIF + share / share.sum())
 
 
-class TokenSums:
-    """Sums of the tokens of texts.
+def token_sums(texts: Sequence[str], tokenizer: Any, table: np.ndarray) -> np.ndarray:
+    """Return the sums of the tokens of texts, as (len(texts), dim) float32 unit rows.
 
-    The tokeniser of BERT cuts at white space and signs first, and what stands between does not depend on its
-    surroundings: the tokens of each distinct word are found once. Not for use by several threads at a time.
-
-    Args:
-        tokenizer: a `tokenizers.Tokenizer` of that kind, without padding and truncation.
-        table: (vocabulary, dim) float32 vectors of its tokens.
+    `tokenizer` is a `tokenizers.Tokenizer` without padding and truncation, `table` has the (vocabulary, dim) float32
+    vectors of its tokens.
     """
-
-    def __init__(self, tokenizer: Any, table: np.ndarray) -> None:
-        self._tokenizer, self._table = tokenizer, table
-        self._forget()
-
-    def _forget(self) -> None:
-        # The tokens of a known word of some number are `_ids[_stops[number] : _stops[number + 1]]`.
-        self._number: dict[str, int] = {}
-        self._ids, self._stops = array("i"), array("q", [0])
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Return (len(texts), dim) float32 unit rows, each the same whatever else is encoded."""
-        words = [_PARTS.findall(text) for text in texts]
-        self._learn(set().union(*words))
-        sizes = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
-        numbers = map(self._number.__getitem__, chain.from_iterable(words))
-        tokens = Lists(np.frombuffer(self._stops, np.int64), np.frombuffer(self._ids, np.int32))
-        asked = np.fromiter(numbers, dtype=np.int64, count=int(sizes.sum()))
-        ids = tokens.values[tokens.places(asked)]
-        stops = np.concatenate([[0], np.cumsum(tokens.sizes[asked])])[np.concatenate([[0], np.cumsum(sizes)])]
-        shape = (len(texts), len(self._table))
-        sums = sparse.csr_array((np.ones(len(ids), np.float32), ids, stops), shape=shape) @ self._table
-        norms = np.sqrt((sums * sums).sum(axis=1))
-        for i in np.flatnonzero(norms == 0).tolist():
-            sums[i], norms[i] = _like_nothing(texts[i], sums.shape[1]), 1
-        return sums / norms[:, None]
-
-    def _learn(self, words: set[str]) -> None:
-        """Find the tokens of words that are not known."""
-        if len(self._number) + len(words) > _KNOWN:
-            self._forget()
-        fresh = [word for word in words if word not in self._number]
-        for word, found in zip(fresh, self._tokenizer.encode_batch_fast(fresh, add_special_tokens=False), strict=True):
-            self._number[word] = len(self._number)
-            self._ids.extend(found.ids)
-            self._stops.append(len(self._ids))
+    ids = Lists.of([row.ids for row in tokenizer.encode_batch_fast(texts, add_special_tokens=False)])
+    shape = (len(texts), len(table))
+    sums = sparse.csr_array((np.ones(len(ids.values), np.float32), ids.values, ids.indptr), shape=shape) @ table
+    norms = np.sqrt((sums * sums).sum(axis=1))
+    for i in np.flatnonzero(norms == 0).tolist():
+        sums[i], norms[i] = _like_nothing(texts[i], sums.shape[1]), 1
+    return sums / norms[:, None]  # type: ignore[no-any-return]
 
 
 def _like_nothing(text: str, dim: int) -> np.ndarray:

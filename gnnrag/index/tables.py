@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import lance
 import numpy as np
@@ -18,9 +19,11 @@ import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
+from gnnrag.arrays import Rows
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
 from gnnrag.io import cache_folder, well_formed, write_folder
+from gnnrag.text.normalise import with_blanks
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
@@ -41,41 +44,15 @@ def text_key(title: str, text: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ passages
-class PassageRows(Sequence[Passage]):
-    """The passages of a table, made when they are asked for."""
+def passage_rows(table: pa.Table) -> Rows[Passage]:
+    """Return the passages of a table."""
+    names = _metadata_names(table.schema)
 
-    def __init__(self, table: pa.Table) -> None:
-        self._columns = [_one_chunk(table[name]) for name in _OWN]
-        self._fields = {name: _one_chunk(table[name]) for name in _metadata_names(table.schema)}
+    def make(id_: str, title: str, text: str, place: str, *metadata: Any) -> Passage:
+        fields = zip(names, metadata, strict=True)
+        return Passage(id_, title, text, place, {name: value for name, value in fields if value is not None})
 
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def _metadata(self, i: int) -> dict[str, Any]:
-        fields = ((name, column[i].as_py()) for name, column in self._fields.items()) if self._fields else ()
-        return {name: value for name, value in fields if value is not None}
-
-    @overload
-    def __getitem__(self, i: int) -> Passage: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Passage]: ...
-    def __getitem__(self, i: int | slice) -> Passage | list[Passage]:
-        if isinstance(i, slice):
-            start, stop, step = i.indices(len(self))
-            return list(self._between(start, stop))[::step] if step > 0 else list(self)[i]
-        i = i + len(self) if i < 0 else i
-        id_, title, text, place = (column[i].as_py() for column in self._columns)
-        return Passage(id_, title, text, place, self._metadata(i))
-
-    def __iter__(self) -> Iterator[Passage]:
-        return self._between(0, len(self))
-
-    def _between(self, start: int, stop: int) -> Iterator[Passage]:
-        for first in range(start, stop, 10_000):
-            count = min(10_000, stop - first)
-            rows = zip(*(column.slice(first, count).to_pylist() for column in self._columns), strict=True)
-            for i, (id_, title, text, place) in enumerate(rows, first):
-                yield Passage(id_, title, text, place, self._metadata(i))
+    return Rows([table[name] for name in (*_OWN, *names)], make)
 
 
 class PassageTable:
@@ -88,7 +65,10 @@ class PassageTable:
         try:
             self.dataset = lance.dataset(uri, version=version)
         except (ValueError, OSError) as error:
-            raise ArtefactError(f"{uri} cannot be opened: {_first_line(error)}") from error
+            root, problem = uri.rpartition("/")[0], str(error).partition("\n")[0][:300]
+            if "not found" in str(error) and version is None:
+                problem = f"make one: gnnrag index build data.path=FOLDER index.path={root}"
+            raise ArtefactError(f"{root} is no index; {problem}") from error
         self.state: dict[str, Any] = json.loads((self.dataset.schema.metadata or {}).get(_STATE, b"{}"))
 
     @property
@@ -120,10 +100,6 @@ class PassageTable:
         """Row addresses, ascending. Shape (num_passages,), uint64."""
         return self.rows["_rowid"].to_numpy()
 
-    def positions(self, row_ids: np.ndarray) -> np.ndarray:
-        """Return the positions of rows."""
-        return np.searchsorted(self.row_ids, row_ids)
-
     @cached_property
     def key(self) -> str:
         """A hash of all passages in their order, without metadata, 64 hex digits."""
@@ -133,7 +109,7 @@ class PassageTable:
         """Tell which passages fulfil an SQL condition over the columns. Shape (num_passages,), bool."""
         rows = self.dataset.to_table(columns=[], filter=condition, with_row_id=True)["_rowid"].to_numpy()
         mask = np.zeros(len(self.row_ids), dtype=bool)
-        mask[self.positions(rows)] = True
+        mask[np.searchsorted(self.row_ids, rows)] = True
         return mask
 
     def record(self, state: Mapping[str, Any]) -> None:
@@ -147,7 +123,7 @@ class PassageTable:
         return _bm25_name(language, tokenizer) in {index.name for index in self.dataset.describe_indices()}
 
     def with_bm25(self, language: str, tokenizer: str, is_anew: bool = False) -> PassageTable:
-        """Return these passages with a BM25 index on their titles and texts; `is_anew`: made of all of them again.
+        """Return these passages with a BM25 index on their contents, which `is_anew` makes of all of them again.
 
         Raises ArtefactError where the passages have changed since they were opened.
         """
@@ -156,7 +132,7 @@ class PassageTable:
             raise ArtefactError(f"{self.dataset.uri} has changed since it was opened; open it again")
         if newest.has_bm25(language, tokenizer) and not is_anew:
             return newest
-        name, is_ngram = _bm25_name(language, tokenizer), tokenizer == "ngram"
+        name = _bm25_name(language, tokenizer)
         for index in newest.dataset.describe_indices():
             if index.name != name:
                 newest.dataset.drop_index(index.name)
@@ -164,40 +140,34 @@ class PassageTable:
         # An index that is only optimised still counts the passages that are gone.
         newest.dataset.create_scalar_index(
             CONTENT, "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
-            stem=not is_ngram, remove_stop_words=not is_ngram, with_position=False, **stop_words,
+            stem=True, remove_stop_words=True, with_position=False, **stop_words,
         )  # fmt: skip
         return PassageTable(self.dataset.uri)
 
     def edit(self, gone: Collection[str], new: Sequence[Passage]) -> PassageTable:
         """Remove passages by id and add others at the end, in one commit; returns the new version."""
         dataset, uri = self.dataset, self.dataset.uri
-        updated, removed = [], []
+        schema = dataset.schema.remove_metadata()
+        added = _as_table(new)
+        with suppress(pa.ArrowTypeError):
+            added = pa.concat_tables([schema.empty_table(), added], promote_options="permissive")
+        if added.schema != schema:  # a field that there was not, or of another type
+            kept = [p for p in passage_rows(self.rows) if p.id not in gone]
+            return write_passages(uri, [*kept, *new], self.state)
         condition = f"id IN ({', '.join(map(_quoted, gone))})"
+        updated, removed = [], []
         for fragment in dataset.get_fragments() if gone else ():
             after = fragment.delete(condition)
             if after is None:
                 removed.append(fragment.fragment_id)
             elif after != fragment.metadata:
                 updated.append(after)
-        fragments = []
-        if new:
-            table = _as_table(new)
-            if further := [
-                table.schema.field(n) for n in _metadata_names(table.schema) if n not in dataset.schema.names
-            ]:
-                dataset.add_columns(pa.schema(further))  # of nulls
-                return PassageTable(uri).edit(gone, new)
-            types = ((dataset.schema.field(n).type, table.schema.field(n).type) for n in _metadata_names(table.schema))
-            if not all(_fits(stored, given) for stored, given in types):  # all rows are written with one type
-                return write_passages(uri, [*(p for p in PassageRows(self.rows) if p.id not in gone), *new], self.state)
-            fragments = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema)
-        operation = LanceOperation.Update(removed, updated, fragments, [])
-        lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
-        edited = PassageTable(uri)
-        if len(edited.dataset.get_fragments()) > _MANY_FRAGMENTS:
-            edited.dataset.optimize.compact_files()
-            edited = PassageTable(uri)
-        return edited
+        written = write_fragments(added, uri, schema=dataset.schema) if new else []
+        operation = LanceOperation.Update(removed, updated, written, [])
+        edited = lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+        if len(edited.get_fragments()) > _MANY_FRAGMENTS:
+            edited.optimize.compact_files()
+        return PassageTable(uri)
 
 
 def _bm25_name(language: str, tokenizer: str) -> str:
@@ -215,7 +185,7 @@ def _as_table(passages: Sequence[Passage]) -> pa.Table:
     passages = with_one_type(passages)
     columns: dict[str, Any] = {name: [well_formed(getattr(p, name)) for p in passages] for name in _OWN}
     columns[_KEY] = [text_key(p.title, p.text) for p in passages]
-    columns[CONTENT] = [well_formed(p.content) for p in passages]
+    columns[CONTENT] = [with_blanks(well_formed(p.content)) for p in passages]
     table = pa.table(columns, schema=pa.schema([(name, pa.large_string()) for name in columns]))
     for name in dict.fromkeys(name for p in passages for name in p.metadata):
         values = [p.metadata.get(name) for p in passages]
@@ -227,44 +197,13 @@ def _metadata_names(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
 
 
-def _fits(stored: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether values of a metadata field go into its column as they are."""
-    is_text = pa.types.is_string(stored) and (pa.types.is_string(new) or pa.types.is_null(new))
-    is_number = pa.types.is_floating(stored) and pa.types.is_integer(new)
-    return stored == new or pa.types.is_null(new) or is_text or is_number
-
-
-def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return new rows with the columns of a table."""
-    columns = [
-        table[field.name].cast(field.type, safe=False)
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def _table_key(table: pa.Table) -> str:
-    whole = hashlib.sha256()
-    for name in _OWN:
-        texts = []
-        for chunk in table[name].chunks:
-            _, offsets, data = chunk.buffers()
-            ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1] if len(chunk) else [0]
-            whole.update(np.diff(ends).tobytes())
-            texts.append(memoryview(data or b"")[ends[0] : ends[-1]])
-        for text in texts:
-            whole.update(text)
-    return whole.hexdigest()
+    columns = ("\0".join(table[name].to_pylist()) for name in ("id", "place", _KEY))
+    return hashlib.sha256("\1".join(columns).encode()).hexdigest()
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:300]
 
 
 @contextmanager
@@ -316,15 +255,14 @@ class ValueTable:
     @cached_property
     def keys(self) -> pa.ChunkedArray:
         """The keys there are."""
-        return pa.chunked_array([], pa.string()) if self.dataset is None else self._read(["key"])["key"]
+        if self.dataset is None:
+            return pa.chunked_array([], pa.string())
+        return self.dataset.to_table(columns=["key"])["key"]
 
     @property
     def dim(self) -> int:
         """Length of a vector."""
         return self.dataset.schema.field("value").type.list_size  # type: ignore[union-attr]
-
-    def _read(self, columns: list[str] | None = None) -> pa.Table:
-        return self.dataset.to_table(columns=columns)  # type: ignore[union-attr]
 
     def missing(self, keys: Sequence[str]) -> list[int]:
         """Return the positions of keys that have no value; of equal keys the first."""
@@ -350,19 +288,21 @@ class ValueTable:
     def flush(self) -> None:
         """Commit what was added."""
         self._committed = time.monotonic()
-        if self._fragments:
-            operation: Any = LanceOperation.Append(self._fragments)
-            if self.dataset is None:
-                schema = pa.schema([("key", pa.string()), ("value", self.kind)])
-                operation = LanceOperation.Overwrite(schema, self._fragments)
-            version = self.dataset.version if self.dataset else None
-            self.dataset = lance.LanceDataset.commit(self.uri, operation, read_version=version)
-            self._fragments = []
-        elif self._waiting:
-            self.dataset = lance.write_dataset(pa.concat_tables(self._waiting), self.uri, mode="append", **_CLEANUP)
-            self._waiting.clear()
-        else:
+        if not (self._fragments or self._waiting):
             return
+        if self.dataset is None:
+            empty = pa.schema(
+                [("key", pa.string()), ("value", self.kind or self._waiting[0].schema.field("value").type)]
+            )
+            with suppress(OSError):  # another driver has just made it
+                lance.write_dataset(empty.empty_table(), self.uri, mode="create", **_CLEANUP)
+            self.dataset = lance.dataset(self.uri)
+        if self._waiting:
+            self.dataset = lance.write_dataset(pa.concat_tables(self._waiting), self.dataset, mode="append")
+        if self._fragments:
+            operation, version = LanceOperation.Append(self._fragments), self.dataset.version
+            self.dataset = lance.LanceDataset.commit(self.uri, operation, read_version=version)
+        self._waiting, self._fragments = [], []
         self.__dict__.pop("keys", None)
 
     def close(self) -> None:
@@ -377,7 +317,7 @@ class ValueTable:
         wanted = keys if isinstance(keys, pa.ChunkedArray) else pa.array(keys, pa.string())
         if self.dataset is None:
             return pa.chunked_array([pa.nulls(len(wanted), self.kind or pa.null())])
-        table = self._read()
+        table = self.dataset.to_table()
         rows = pc.index_in(_one_chunk(wanted.cast(pa.string())), table["key"])
         is_whole = len(rows) == len(table) and not rows.null_count
         if is_whole and np.array_equal(rows.to_numpy(zero_copy_only=False), np.arange(len(table))):
@@ -387,7 +327,7 @@ class ValueTable:
     def keep(self, keys: Sequence[str]) -> None:
         """Delete the values of all other keys."""
         if self.dataset is not None:
-            table = self._read()
+            table = self.dataset.to_table()
             kept = table.filter(pc.is_in(table["key"], pa.array(keys, pa.string())))
             self.dataset = lance.write_dataset(kept, self.uri, mode="overwrite", **_CLEANUP)
             self.__dict__.pop("keys", None)
@@ -447,22 +387,43 @@ def local_folder(root: Path | str) -> Path:
     return cache_folder() / "indexes" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
 
 
+def _store(place: Path | str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    return fs.FileSystem.from_uri(place if is_remote(place) else str(Path(place).absolute()))  # type: ignore[no-any-return]
+
+
+def names_in(place: Path | str) -> set[str]:
+    """Return the names of the artefacts and tables of an index, where it lies."""
+    from pyarrow import fs
+
+    store, path = _store(place)
+    return {Path(entry.path).name for entry in store.get_file_info(fs.FileSelector(path, allow_not_found=True))}
+
+
+def delete(place: Path | str, name: str) -> None:
+    """Delete an artefact or a table, with a copy of it that is kept here."""
+    shutil.rmtree(local_folder(place) / name, ignore_errors=True)
+    if is_remote(place):
+        store, path = _store(place)
+        store.delete_dir(f"{path}/{name}")
+
+
 def push(folder: Path, uri: str) -> None:
     """Copy an artefact to the store; its record comes last, as it says that the rest is there."""
     from pyarrow import fs
 
-    store, path = fs.FileSystem.from_uri(uri)
-    local = fs.LocalFileSystem()
+    store, path = _store(uri)
     for file in sorted(folder.rglob("*"), key=lambda file: file.name == "record.json"):
         if file.is_file():
-            fs.copy_files(str(file), f"{path}/{file.relative_to(folder).as_posix()}", local, store)
+            fs.copy_files(str(file), f"{path}/{file.relative_to(folder).as_posix()}", fs.LocalFileSystem(), store)
 
 
 def pull(uri: str, folder: Path) -> bool:
-    """Copy an artefact from the store; False where there is none."""
+    """Copy an artefact from the store; False where it is not there as a whole."""
     from pyarrow import fs
 
-    store, path = fs.FileSystem.from_uri(uri)
+    store, path = _store(uri)
     if store.get_file_info(f"{path}/record.json").type != fs.FileType.File:
         return False
     write_folder(folder, lambda new: fs.copy_files(path, str(new), store, fs.LocalFileSystem()))

@@ -1,4 +1,4 @@
-"""Change the passages of an index; delete what it no longer needs."""
+"""Change the passages of an index by the names that it has for documents; delete what it no longer needs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,30 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from unicodedata import normalize
 
 import lance
 
 from gnnrag.config import IndexConfig
-from gnnrag.datasets.chunk import document_of
+from gnnrag.datasets.base import Dataset
+from gnnrag.datasets.chunk import Chunking, document_of
+from gnnrag.datasets.folder import write_report
 from gnnrag.errors import ArtefactError, DataError, nearest
-from gnnrag.index.index import STAGES, WAIT_S, Index, check_passages, exists, make_all
+from gnnrag.index.artefacts import ARTEFACTS, Work, folders_in
+from gnnrag.index.index import WAIT_S, Index, check_passages, exists, make_all
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
-from gnnrag.index.stages import Context
-from gnnrag.index.tables import PassageTable, ValueTable, text_key, undone_on_failure
+from gnnrag.index.tables import (
+    PASSAGES,
+    PassageTable,
+    ValueTable,
+    delete,
+    local_folder,
+    names_in,
+    text_key,
+    undone_on_failure,
+)
 from gnnrag.io import exclusive_lock
+from gnnrag.parts import from_settings
 from gnnrag.types import OnProgress, Passage, no_progress
 
 
@@ -40,56 +53,71 @@ def update_index(
     Raises DataError: an id to remove is not in the index, or two passages to add share an id. ArtefactError: no index.
     """
     check_passages(root, add)
-    before = Index(root, caller)
-    with exclusive_lock(before.local / ".writer.lock", f"index {root}", WAIT_S):
+    PassageTable(f"{root}/{PASSAGES}")  # ArtefactError, before a folder is made for the lock
+    with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
         before = Index(root, caller)
         # Those that an edit which was cut off had still to make are in the state.
         unmade = before.table.state.get("unmade", [])
-        stages = [name for name in STAGES if name in {*before.fingerprint, *unmade}]
+        wanted = [name for name in ARTEFACTS if name in {*before.fingerprint, *unmade}]
         gone, new = _changes(before, add, remove, documents)
         if len(gone) == len(before.ids) and not new and not may_empty:
             raise DataError(root, "no passage would be left; delete the folder instead")
         if not gone and not new and not unmade:
             return []
-        if "embeddings" in stages and new:  # before the commit, so that readers need not wait for them
-            _embed(before, new)
-        with undone_on_failure(before.table.dataset.uri):
-            state = {**before.table.state, "source": {**before.source, "edited": True}, "unmade": stages}
+        if "embeddings" in wanted and new:  # before the commit, so that readers need not wait for them
+            keys = [text_key(passage.title, passage.text) for passage in new]
+            Work(before).embedded("embeddings", keys, new)
+        uri = before.table.dataset.uri
+        with undone_on_failure(uri):
+            state = {**before.table.state, "source": {**before.source, "edited": True}, "unmade": wanted}
             before.table.record(state)
-            after = PassageTable(before.table.dataset.uri)
+            after = PassageTable(uri)
             after = after.edit(gone, new) if gone or new else after
-            if "lexical" in stages and len(after.row_ids):
+            if "lexical" in wanted and len(after.row_ids):
                 after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer, is_anew=True)
-            made = make_all(Index(root, caller, progress), stages) if len(after.row_ids) else []
+            made = make_all(Index(root, caller, progress), wanted) if len(after.row_ids) else []
             del state["unmade"]
-            PassageTable(before.table.dataset.uri).record(state)
+            PassageTable(uri).record(state)
         collect_garbage(root, {before.table.dataset.version})
         return made
 
 
-def _changes(
-    index: Index, add: Sequence[Passage], remove: Sequence[str], documents: Collection[str]
-) -> tuple[list[str], list[Passage]]:
-    """Return the ids of the passages that go, and those that come; what stays as it is is in neither."""
-    there = {index.ids[i] for i in named(index, remove)}
-    names = frozenset(documents)
-    new = {passage.id: passage for passage in add}
-    if names:
-        there.update(id_ for id_ in index.ids if id_ not in new and is_cut_from(id_, names))
-    for id_ in new.keys() & index.position.keys():
-        if index.lookup([id_])[0] == new[id_] and id_ not in there:
-            del new[id_]
-        else:
-            there.add(id_)
-    return [id_ for id_ in index.ids if id_ in there], list(new.values())
+def change_documents(
+    root: Path | str,
+    data: Dataset,
+    remove: Sequence[str] = (),
+    progress: OnProgress = no_progress,
+    caller: IndexConfig | None = None,
+    may_empty: bool = False,
+) -> list[str]:
+    """Add what was loaded, or replace what has its names, and remove; returns what was made, errors: `update_index`.
+
+    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`). `remove` are ids of passages, or
+    documents, named as the index does or by their paths. `may_empty`: those that are left, too.
+    """
+    index = Index(root)
+    gone = [_known_as(name, index) for name in remove]
+    made = update_index(root, data.passages, gone, progress, data.documents, caller, may_empty)
+    write_report(local_folder(root), data.report, set(gone))
+    return made
 
 
-def _embed(index: Index, passages: Sequence[Passage]) -> None:
-    keys = [text_key(passage.title, passage.text) for passage in passages]
-    context = Context(index, index.config, passages, index.read)
-    context.embedded("embeddings", keys, passages, lambda n: None)
+def cut_as(root: Path | str) -> Chunking:
+    """Return how the documents of an index were cut."""
+    return from_settings(Chunking, Index(root).source.get("chunking", {}), "chunking")
 
 
+def has_titles(root: Path | str) -> bool:
+    """Tell whether the passages of an index have titles: false where it was built with `data.titles=false`."""
+    return Index(root).source.get("titles", True) is not False
+
+
+def is_empty(root: Path | str) -> bool:
+    """Tell whether there is no index, or one without passages."""
+    return not exists(root) or not len(Index(root).table.row_ids)
+
+
+# ------------------------------------------------------------------------------------------------------------ garbage
 def collect_garbage(root: Path | str, spare: Collection[int] = ()) -> list[str]:
     """Delete artefacts of earlier passages or settings; returns the names of what was deleted.
 
@@ -100,77 +128,103 @@ def collect_garbage(root: Path | str, spare: Collection[int] = ()) -> list[str]:
     for version in spare:
         with suppress(ArtefactError):  # Lance has deleted it
             keep |= Index(root, version=version).file_names()
-    gone = []
-    for path in index.local.iterdir():
-        if (
-            path.name.rpartition("-")[0] in STAGES
-            and path.is_dir()
-            and path.name not in keep
-            and path.suffix != ".lance"
-        ):
-            shutil.rmtree(path)
-            gone.append(path.name)
-    return sorted(gone)
+    gone = sorted({folder for folders in folders_in(root).values() for folder in folders} - keep)
+    for name in gone:
+        delete(root, name)
+    return gone
 
 
 def collect_tables(root: Path | str) -> list[str]:
     """Delete tables that no artefact rests on, values of passages that are gone, and old versions; returns names.
 
-    Readers of earlier versions must be closed.
+    Readers and builds of the index must have ended; what killed builds left is deleted, too.
     """
     index = Index(root)
     keep = {f"{table}.lance" for name in index.fingerprint for table in index.record(name)["tables"]}
     replaced = {name.rpartition("-")[0] for name in keep}  # other tables may be of artefacts that are still to be made
-    gone = []
-    for path in index.local.glob("*-*.lance"):
-        if path.name in keep and path.name.startswith(("text-", "embeddings-")):
-            ValueTable(str(path)).keep(index.table.keys.to_pylist())
-            if path.name.startswith("embeddings-") and len(index.ids) > FLAT_UP_TO:
-                index_vectors(str(path))
-        elif path.name not in keep and path.name.rpartition("-")[0] in replaced:
-            shutil.rmtree(path)
-            gone.append(path.name)
-    for path in index.local.glob("*.lance"):
-        lance.dataset(str(path)).cleanup_old_versions(older_than=timedelta(0))
+    tables = {name for name in names_in(root) if name.endswith(".lance")}
+    gone = {name for name in tables - keep if name.rpartition("-")[0] in replaced}
+    for name in gone:
+        delete(root, name)
+    for name in tables - gone:
+        if name in keep and name.startswith(("text-", "embeddings-")):
+            ValueTable(index.uri(name)).keep(index.table.keys.to_pylist())
+            if name.startswith("embeddings-") and len(index.ids) > FLAT_UP_TO:
+                index_vectors(index.uri(name))
+        lance.dataset(index.uri(name)).cleanup_old_versions(older_than=timedelta(0))
+    for folder in index.local.glob(".*-*.new"):
+        shutil.rmtree(folder)
     return sorted(gone)
 
 
-def stored_ids(root: Path | str) -> Sequence[str]:
-    """Return the ids of the passages that an index holds, none where there is no index."""
-    return Index(root).ids if exists(root) else []
+# -------------------------------------------------------------------------------------------------------------- names
+def _changes(
+    index: Index, add: Sequence[Passage], remove: Sequence[str], documents: Collection[str]
+) -> tuple[list[str], list[Passage]]:
+    """Return the ids of the passages that go, and those that come; what stays as it is is in neither."""
+    there = _named(index, remove)
+    names = frozenset(documents)
+    new = {passage.id: passage for passage in add}
+    if names:
+        rows = zip(index.ids, _sources(index), strict=True)
+        there.update(id_ for id_, source in rows if id_ not in new and cut_from(id_, names, source) is not None)
+    for id_ in new.keys() & index.position.keys():
+        if index.lookup([id_])[0] == new[id_] and id_ not in there:
+            del new[id_]
+        else:
+            there.add(id_)
+    return [id_ for id_ in index.ids if id_ in there], list(new.values())
 
 
-def is_empty(root: Path | str) -> bool:
-    """Tell whether there is no index, or one without passages."""
-    return not exists(root) or not len(Index(root).table.row_ids)
-
-
-# -------------------------------------------------------------------------------------------------------------- checks
-def named(index: Index, names: Sequence[str]) -> list[int]:
-    """Return positions: of passages with these ids, else of those cut from these documents; DataError without any."""
-    positions = [index.position[name] for name in names if name in index.position]
-    documents = dict.fromkeys((name for name in names if name not in index.position), 0)
-    for position, id_ in enumerate(index.ids if documents else ()):
-        if (document := cut_from(id_, documents)) is not None:
+def _named(index: Index, names: Sequence[str]) -> set[str]:
+    """Return the ids of passages by these ids, else of those cut from these documents; DataError without any."""
+    ids = {name for name in names if name in index.position}
+    documents = dict.fromkeys((name for name in names if name not in ids), 0)
+    for id_, source in zip(index.ids, _sources(index), strict=True) if documents else ():
+        if (document := cut_from(id_, documents, source)) is not None:
             documents[document] += 1
-            positions.append(position)
+            ids.add(id_)
     for name in (name for name, count in documents.items() if not count):
         files = dict.fromkeys(document_of(passage.id) for passage in index.passages if passage.place)
         hint = nearest(name, list(index.ids if "#" in name or not files else files)[:2000])[:200]
         problem = f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}"
         raise DataError(index.place, problem)
-    return positions
+    return ids
+
+
+def _sources(index: Index) -> list[str | None]:
+    """Return the file of each passage, as its metadata has it; None where there is none."""
+    rows = index.table.rows
+    return rows["source"].to_pylist() if "source" in rows.column_names else [None] * len(rows)  # type: ignore[no-any-return]
 
 
 def is_cut_from(id_: str, documents: Collection[str]) -> bool:
-    """Tell whether an id was cut from one of these documents or records; see `cut_from`."""
+    """Tell whether an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from one of these documents or records."""
     return cut_from(id_, documents) is not None
 
 
-def cut_from(id_: str, documents: Collection[str]) -> str | None:
-    """Return which of these documents or records an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from."""
+def cut_from(id_: str, documents: Collection[str], source: object = None) -> str | None:
+    """Return which of these documents or records it was cut from.
+
+    `source` is its file, where that is known: a file may be called `faq.jsonl:42.txt`.
+    """
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
         return None
+    if isinstance(source, str) and (stem == source or stem.startswith(f"{source}:")):
+        return next((name for name in (stem, source) if name in documents), None)
     files = (stem[: m.end() - 1] for m in re.finditer(r"\.jsonl:", stem, re.I))
     return next((name for name in (stem, *files) if name in documents), None)
+
+
+def _known_as(name: str, index: Index) -> str:
+    """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
+    name = name if name in index.position else normalize("NFC", name)
+    folder = index.source.get("path")
+    if name in index.position or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in index.ids):
+        return name
+    try:
+        own = normalize("NFC", Path(name).resolve().relative_to(Path(folder).resolve()).as_posix())
+    except (OSError, RuntimeError, ValueError):  # elsewhere, or a link that leads back to itself
+        return name
+    return own if any(is_cut_from(id_, {own}) for id_ in index.ids) else name

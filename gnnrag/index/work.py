@@ -1,11 +1,14 @@
-"""The expensive steps of an index as work for executors: embedding, analysis of texts, what a model writes."""
+"""The expensive steps of an index as work for executors: embedding, analysis of texts, what a model writes.
+
+`here` is what the driver has already opened; workers elsewhere open their own.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -13,11 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnrag.config import EmbedderConfig, IndexConfig
+from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.extract import make_extractor
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
-from gnnrag.text.analyse import PassageText, analyse
+from gnnrag.text.analyse import PassageText, analyse, resolve_language
 from gnnrag.types import Passage
 
 
@@ -44,18 +47,15 @@ class Write:
 
 @dataclass(frozen=True)
 class Embed:
-    """Texts or passages to unit vectors (n, dim). `embedder` is that of the driver; a worker makes its own."""
+    """Texts or passages to unit vectors (n, dim)."""
 
     config: EmbedderConfig
-    embedder: Any = field(default=None, compare=False)
+    here: Any = None
     gpus: float = 1.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "embedder": None, "gpus": self.gpus}
 
     @cached_property
     def _embedder(self) -> Any:
-        return self.embedder or make_embedder(self.config)
+        return self.here or make_embedder(self.config)
 
     def __call__(self, texts: list[str | Passage]) -> np.ndarray:
         contents = [text if isinstance(text, str) else text.content for text in texts]
@@ -66,48 +66,39 @@ class Embed:
 class Analyse:
     """Passages to their sentences and phrases."""
 
-    language: str
-    title_mode: Any
-    phrase_rules: Any
-    splitter: Any
+    config: TextConfig
+    here: Any = None
 
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
-        rows = analyse(passages, self.language, self.title_mode, self.phrase_rules, self.splitter)
+        language = resolve_language(self.config.language)
+        text = self.config
+        rows = analyse(passages, language, text.title_mode, text.phrase_rules, text.splitter)
         return [{"sentences": row.sentences, "phrases": row.phrases} for row in rows]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Tasks of a writer to the JSON texts of its results, by `encode`, which can be pickled; None for a failure.
-
-    `tasks` are those of the driver; a worker makes its own.
-    """
+    """Tasks of a writer to the JSON texts of its results, by `encode`, which can be pickled; None for a failure."""
 
     config: IndexConfig
     writer: str
     encode: Callable[[Any], Any]
-    tasks: Any = field(default=None, compare=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "writer": self.writer, "encode": self.encode, "tasks": None}
+    here: Any = None
 
     @cached_property
-    def _runner(self) -> Any:
-        if self.tasks is not None:
-            return self.tasks
-        tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
-        return tasks.IndexTasks(self.config, lambda: make_embedder(self.config.embedder))
+    def tasks(self) -> Any:
+        return self.here or index_tasks(self.config, lambda: make_embedder(self.config.embedder))
 
     def results(self, items: list[Any]) -> list[Any]:
-        return self._runner.run(self.writer, items)  # type: ignore[no-any-return]
+        return self.tasks.run(self.writer, items)  # type: ignore[no-any-return]
 
     def __call__(self, items: list[Any]) -> list[str | None]:
         return [None if result is None else json.dumps(self.encode(result)) for result in self.results(items)]
 
     def spent(self) -> dict[str, Counter[str]]:
         """Return what was spent since the last call, by writer."""
-        usage = dict(self._runner.usage)
-        self._runner.usage.clear()
+        usage = dict(self.tasks.usage)
+        self.tasks.usage.clear()
         return usage
 
 
@@ -116,5 +107,11 @@ class Extract(Ask):
     """Passages to JSON texts of what a model extracts from them."""
 
     def results(self, items: list[Passage]) -> list[Any]:
-        extractor = make_extractor(self.config.extract, lambda: self._runner)
+        extractor = make_extractor(self.config.extract, lambda: self.tasks)
         return extractor.extract(items, [PassageText((), ())] * len(items))
+
+
+def index_tasks(config: IndexConfig, embedder: Callable[[], Any]) -> Any:
+    """Return what runs the roles that write for an index."""
+    tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
+    return tasks.IndexTasks(config, embedder)

@@ -1,6 +1,8 @@
 """Answer metrics: exact match, token F1 and sub-string match, normalised (HippoRAG 2), best of the accepted answers.
 
-No accepted answer means that the corpus cannot answer: an empty prediction is then right, anything else is wrong.
+No accepted answer means that the corpus cannot answer: an empty prediction is then right, anything else is wrong. Where
+an answer's normal form is empty (`The`, `+`), the text before it is compared. Letters (`A`, `A, C`) are choices, and
+compared as a set.
 """
 
 from __future__ import annotations
@@ -8,8 +10,10 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from gnnrag.types import Question
 
 F1Variant = Literal["hipporag", "hotpot", "squad"]
 
@@ -26,34 +30,79 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def _forms(text: str) -> tuple[str, str, str]:
+    """Return a text normalised, with its articles, and with its punctuation, too."""
+    lowered = " ".join(text.lower().split())
+    return normalise_answer(text), " ".join(lowered.translate(_PUNCTUATION).split()), lowered
+
+
+# `A`, `(B)`, `A, C.`, `A and D`; no initials
+_LETTERS = re.compile(
+    r"[\s(\[]*[A-J][)\]:]?(?:(?:\s*[,;/&|+]\s*|\s+)(?:(?:and|or|AND|OR)\s+)?[(\[]?[A-J][)\]:]?)*[\s.)\]]*"
+)
+_LETTER = re.compile(r"(?<![\w'’])[A-J](?![\w'’])(?!\s+(?!and\b|or\b)[a-z])")  # `A` before a small word is an article
+_CHOICES = ("choices", "options")
+
+
+def letters_of(text: str) -> frozenset[str]:
+    """Return the letters that a text consists of, as an answer to a question with choices; else none."""
+    return frozenset(re.findall(r"\b[A-J]\b", text)) if _LETTERS.fullmatch(text) else frozenset()
+
+
+def choices_of(question: Question) -> Mapping[str, str]:
+    """Return the text of each choice by its letter, empty where a question has none in its `extra`.
+
+    They are a mapping, a list in the order of the letters, or lists `label` and `text` as in ARC.
+    """
+    found: Any = next((value for key, value in question.extra.items() if key.lower() in _CHOICES), None)
+    if isinstance(found, Mapping) and {"label", "text"} <= found.keys():
+        found = dict(zip(found["label"], found["text"], strict=False))
+    if isinstance(found, list):
+        found = dict(zip(string.ascii_uppercase, found, strict=False))
+    return {str(key).upper(): str(text) for key, text in found.items()} if isinstance(found, Mapping) else {}
+
+
+def as_letters(text: str, choices: Mapping[str, str]) -> str:
+    """Return the letters of the choices that an answer names, by letter (`AB`, `(A)`, `A and B.`) or in their words."""
+    bare = text.strip().upper()
+    if bare and set(bare) <= choices.keys():  # ABD
+        letters = set(bare)
+    else:
+        letters = {*(letters_of(text.upper()) or _LETTER.findall(text))} & choices.keys()
+    if not letters:
+        said = f" {_forms(text)[1]} "
+        letters = {key for key, choice in choices.items() if (words := _forms(choice)[1]) and f" {words} " in said}
+    return ", ".join(sorted(letters)) or text
+
+
 def is_abstention(prediction: str) -> bool:
     return not prediction.strip()
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """Return 1.0 if the normalised prediction equals a normalised answer, else 0.0."""
-    return _best(prediction, answers, lambda p, a: float(p == a))
+    return _best(prediction, answers, _equal, _equal)
 
 
 def f1(prediction: str, answers: Sequence[str], variant: str = "hipporag") -> float:
     """Return the best token F1 over the answers; no answers means a question that cannot be answered.
 
-    `variant`: `hipporag`: no overlap is 0, even if both sides are empty. `hotpot`: additionally 0 if one side is yes,
-    no or noanswer and the other differs. `squad`: two empty sides are 1. Raises ValueError for any other.
+    `variant`: `hipporag`: no overlap is 0. `hotpot`: additionally 0 if one side is yes, no or noanswer and the other
+    differs. `squad`: two empty sides are 1. Raises ValueError for any other.
     """
     if variant not in get_args(F1Variant):
         raise ValueError(f"f1_variant={variant!r}: allowed are {', '.join(get_args(F1Variant))}")
-    return _best(prediction, answers, lambda p, a: _token_f1(p, a, variant))
+    return _best(prediction, answers, lambda p, a: _token_f1(p, a, variant), _letter_f1)
 
 
 def sub_em(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if a normalised answer is a sub-string of the normalised prediction ("no" is in "know"; "" in all)."""
-    return _best(prediction, answers, lambda p, a: float(a in p))
+    """Return 1.0 if a normalised answer is a sub-string of the normalised prediction ("no" is in "know")."""
+    return _best(prediction, answers, lambda p, a: float(a in p), _holds, is_part=True)
 
 
 def sub_em_tok(prediction: str, answers: Sequence[str]) -> float:
     """Return 1.0 if the tokens of an answer occur in a row in the prediction ("no" is not in "know")."""
-    return _best(prediction, answers, lambda p, a: float(f" {a} " in f" {p} " if a else a == p))
+    return _best(prediction, answers, lambda p, a: float(f" {a} " in f" {p} "), _holds, is_part=True)
 
 
 def gives_away(text: str, question: str, answers: Sequence[str]) -> bool:
@@ -62,11 +111,48 @@ def gives_away(text: str, question: str, answers: Sequence[str]) -> bool:
     return any(sub_em_tok(text, [a]) > sub_em_tok(question, [a]) for a in open_ones)
 
 
-def _best(prediction: str, answers: Sequence[str], metric: Callable[[str, str], float]) -> float:
+Letters = frozenset[str]
+
+
+def _equal(prediction: object, answer: object) -> float:
+    return float(prediction == answer)
+
+
+def _letter_f1(prediction: Letters, answer: Letters) -> float:
+    return 2 * len(prediction & answer) / (len(prediction) + len(answer))
+
+
+def _holds(prediction: Letters, answer: Letters) -> float:
+    return float(answer <= prediction)
+
+
+def _best(
+    prediction: str,
+    answers: Sequence[str],
+    of_texts: Callable[[str, str], float],
+    of_letters: Callable[[Letters, Letters], float],
+    is_part: bool = False,
+) -> float:
+    """Return the best value over the answers; a prediction equals one without a normal form only as a whole.
+
+    `is_part`: the letters of choices may stand within the prediction.
+    """
     if not answers:
         return float(is_abstention(prediction))
-    normalised = normalise_answer(prediction)
-    return max(metric(normalised, normalise_answer(answer)) for answer in answers)
+    said, given = _forms(prediction), letters_of(prediction.upper())
+    if is_part and not given:
+        given = frozenset(_LETTER.findall(prediction))
+    values = []
+    for answer in answers:
+        forms, letters = _forms(answer), letters_of(answer)
+        if letters and (given or is_part):
+            values.append(of_letters(given, letters))
+        elif (forms[0] and "A" not in letters) or not answer.strip():  # an A is an article
+            values.append(of_texts(said[0], forms[0]))
+        else:
+            level = 1 if forms[1] else 2
+            values.append(_equal(said[level], forms[level]))
+    return max(values)
 
 
 def _token_f1(prediction: str, answer: str, variant: str) -> float:

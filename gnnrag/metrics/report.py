@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.config import MetricsConfig
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.answer import exact_match, f1, is_abstention, sub_em, sub_em_tok
+from gnnrag.metrics.answer import as_letters, choices_of, exact_match, f1, is_abstention, sub_em, sub_em_tok
 from gnnrag.metrics.long_answers import TEXT, is_long
 from gnnrag.metrics.retrieval import (
     all_at,
@@ -123,6 +123,8 @@ def per_question(
 
 def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> dict[str, float]:
     answer, answers = prediction.answer, question.answers
+    if answer and (choices := choices_of(question)):
+        answer, answers = as_letters(answer, choices), tuple(as_letters(gold, choices) for gold in answers)
     ranking, gold = prediction.ranking, question.gold
     quality = {f"retrieval/recall@{k}": recall_at(ranking, gold, k) for k in config.ks}
     quality |= {f"retrieval/all@{k}": all_at(ranking, gold, k) for k in config.ks}

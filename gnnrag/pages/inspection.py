@@ -12,7 +12,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from gnnrag.extract.base import Extraction
-from gnnrag.index.index import STAGES, Index
+from gnnrag.index.artefacts import ARTEFACTS
+from gnnrag.index.index import Index
 from gnnrag.index.tables import ValueTable
 
 _TOP = 10  # hubs that are named
@@ -58,7 +59,7 @@ def _tables(index: Index) -> list[dict[str, Any]]:
 def _stale(index: Index) -> list[dict[str, Any]]:
     names = {path.name.rpartition("-")[0] for path in index.local.iterdir() if path.suffix != ".lance"}
     stale = []
-    for name in (name for name in STAGES if name in names and not index.has(name)):
+    for name in (name for name in ARTEFACTS if name in names and not index.has(name)):
         missing = None
         if name in ("text", "embeddings"):  # their tables are keyed by what a passage says
             tables = [ValueTable(str(path)) for path in index.local.glob(f"{name}-*.lance")]

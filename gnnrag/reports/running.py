@@ -29,7 +29,7 @@ def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateC
         check_fit(config)
         needed_stages(config)
     except ConfigError as error:
-        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
     return config
 
 
@@ -50,9 +50,7 @@ def run_table(
     is answered with a checkpoint that was trained on it. Raises ConfigError before any work where settings are wrong.
     """
     rows = [row for row in table.rows if chosen(row)]
-    # A table over all retrievers, which has no file, has rows that do not fit a method; these say so.
-    read = resolved if table.path else row_config
-    configs = {row.name: read(table, row, overrides) for row in rows if not row.missing}
+    configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
     results = []
     for row in rows:
         config = configs.get(row.name)

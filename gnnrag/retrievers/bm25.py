@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever
 from gnnrag.types import Query, Ranking
+
+logger = logging.getLogger(__name__)
 
 
 @part("retriever", "bm25")
@@ -33,4 +36,12 @@ class BM25Retriever(Retriever):
         ids = tuple(index.ids[i] for i in [*positions.tolist(), *others.tolist()])
         low = float(scores.min(initial=0.0)) if len(positions) < max(total, 1) else float(scores.min())
         high = float(scores.max(initial=0.0))
-        return Ranking(ids, np.concatenate([scores, np.zeros(len(others))]), branch="bm25", low=low, high=high)
+        branch = "bm25"
+        if total and not len(positions):
+            branch = "unknown_terms"
+            logger.warning(
+                "bm25: no passage has a word of %r; is index.lexical.language=%s the corpus's?",
+                query.text[:80],
+                index.config.lexical.language,
+            )
+        return Ranking(ids, np.concatenate([scores, np.zeros(len(others))]), branch=branch, low=low, high=high)

@@ -16,7 +16,6 @@ from gnnrag.graphs.rendering import (
     above,
     classic_passages,
     distinct,
-    gathered,
     passages_in_order,
     round_robin,
 )
@@ -145,7 +144,7 @@ class Bipartite:
 
     def members(self, facts: Sequence[int]) -> list[int]:
         """Return the entities of hyperedges, in first-seen order."""
-        return distinct(gathered(self.graph.hyper_members, np.asarray(facts, dtype=np.int64)).tolist())
+        return distinct(self.graph.hyper_members.at(facts).tolist())
 
 
 @part("retriever", "hypergraphrag")

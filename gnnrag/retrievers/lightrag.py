@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from gnnrag.graphs.rendering import (
-    GraphHits,
-    above,
-    current_passages,
-    cut,
-    distinct,
-    merge,
-    round_robin,
-    seed_edges,
-)
+from gnnrag.graphs.rendering import Edges, GraphHits, Shown, above, distinct, round_robin
 from gnnrag.parts import part
 from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
@@ -87,8 +80,11 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
         cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
-        hits = merge(self._local(low, vector, mask), self._global(high, mask))
-        hits = cut(self.shown, hits, self.entity_tokens, self.relation_tokens)
+        one, two = self._local(low, vector, mask), self._global(high, mask)
+        hits = GraphHits(
+            self.shown.fit_entities(round_robin(one.entities, two.entities), self.entity_tokens),
+            self.shown.fit_edges(round_robin(one.edges, two.edges), self.relation_tokens),
+        )
         branch = self.mode if self.mode == "naive" or hits.entities else "naive_fallback"
         if query.channel == "graph":
             entities = [self.shown.entity_hit(e) for e in hits.entities]
@@ -131,3 +127,88 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         scores = self.edges.best(self.scores("relations", high, mask))
         edges = above(scores, self.top_k, self.cosine_floor)
         return GraphHits(distinct(self.edges.ends[edges].ravel().tolist()), edges)
+
+
+# --------------------------------------------------------------------------------------- passages of rows, best edges
+MAX_SHARE, MIN_SHARE = 5, 1  # passages of the first and of the last entity
+
+
+def current_passages(
+    shown: Shown, hits: GraphHits, near: Sequence[int], cosines: np.ndarray | None, per_item: int, shared: bool = False
+) -> list[int]:
+    """Return the passages of the vector search (`near`), of entities and of edges, merged position by position.
+
+    With `cosines` (num_passages,) rows pick by vector, at most `per_item` each, else by weight. Edges pick among all
+    their passages if `shared`; else, as released, among those that no entity has picked.
+    """
+    edges = shown.edges
+    ours = pick([edges.graph.entity_passages[e].tolist() for e in hits.entities], cosines, per_item)
+    theirs = pick([edges.passages[e].tolist() for e in hits.edges], cosines, per_item, () if shared else ours)
+    return round_robin(near, ours, theirs)
+
+
+def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
+    """Give each passage to the first row that cites it; returns non-empty rows, most cited passage first; citations."""
+    rows = [row for row in rows if len(row)]
+    cited = Counter(passage for row in rows for passage in distinct(row))
+    seen: set[int] = set()
+    owned = []
+    for row in rows:
+        fresh = [passage for passage in distinct(row) if passage not in seen]
+        seen.update(fresh)
+        owned.append(sorted(fresh, key=lambda passage: -cited[passage]))
+    return owned, cited
+
+
+def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
+    """Return how many passages each of `count` rows may give: falling from `most` to `least`, half rounded to even."""
+    if count == 1:
+        return [most]
+    return [round(most - i / (count - 1) * (most - least)) for i in range(count)]
+
+
+def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
+    """Pick passages by their rows' shares (LightRAG's WEIGHT)."""
+    # What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any
+    # left.
+    allowed = shares(len(owned), most, min(most, least))
+    used = [min(share, len(row)) for share, row in zip(allowed, owned, strict=True)]
+    picked = [passage for row, n in zip(owned, used, strict=True) for passage in row[:n]]
+    rest = [passage for row, n in zip(owned, used, strict=True) for passage in row[n:]]
+    return picked + rest[: sum(allowed) - sum(used)]
+
+
+def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: int = MAX_SHARE) -> list[int]:
+    """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order."""
+    # Rows left without a passage of their own count for the number that is picked.
+    pool = [passage for row in owned for passage in row]
+    return sorted(pool, key=lambda passage: -float(cosines[passage]))[: most * len(owned) // 2]
+
+
+def pick(
+    rows: Sequence[Sequence[int]],
+    cosines: np.ndarray | None,
+    most: int = MAX_SHARE,
+    without: Iterable[int] = (),
+) -> list[int]:
+    """Pick by vector, or by weight where `cosines` (num_passages,) is None or NaN for a passage; none of `without`."""
+    gone = set(without)
+    owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
+    if cosines is None or any(np.isnan(cosines[passage]) for passage in cited):
+        return pick_by_weight(owned, most)
+    return pick_by_vector(owned, cosines, most)
+
+
+def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:
+    """Return the edges of entities, each once, an entity's `cap` best at most, by `keys` (num_edges,), higher first."""
+    # A later key breaks the ties of those before it; ties of all are in the order of the entities.
+    candidates = edges.incident.at(entities)
+    if cap is not None:
+        rows = [_best_first(edges.incident[e], keys)[:cap] for e in entities]
+        candidates = np.concatenate(rows) if rows else candidates[:0]
+    _, first = np.unique(candidates, return_index=True)
+    return _best_first(candidates[np.sort(first)], keys).tolist()
+
+
+def _best_first(edges: np.ndarray, keys: Sequence[np.ndarray]) -> np.ndarray:
+    return edges[np.lexsort([-key[edges] for key in reversed(keys)])] if len(edges) else edges

@@ -178,7 +178,7 @@ class Bridging:
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """As sparse products: entities to their best unused sentences, these to their entities."""
         alive, lists = scores >= self.threshold, graph.entity_sentences
-        sentences = lists.values[lists.places(entities[alive])]
+        sentences = lists.at(entities[alive])
         owners = np.repeat(np.arange(int(alive.sum())), lists.sizes[entities[alive]])
         owners, sentences = owners[~used[sentences]], sentences[~used[sentences]]
         order = np.lexsort((sentences, -cosines[sentences], owners))
@@ -188,7 +188,7 @@ class Bridging:
         members = graph.sentence_entities
         passed: np.ndarray = np.zeros(len(chosen))
         np.maximum.at(passed, row, scores[alive][owners[is_best]])
-        sizes, reached = members.sizes[chosen], members.values[members.places(chosen)]
+        sizes, reached = members.sizes[chosen], members.at(chosen)
         if self.search == "matrix":
             current = np.bincount(entities, scores, len(weights))
             passed = np.bincount(np.repeat(np.arange(len(chosen)), sizes), current[reached], len(chosen))

@@ -55,7 +55,7 @@ class BridgeFinder:
     def __init__(self, index: Index) -> None:
         self.index = index
         self.links = LinkWeigher(index.hierarchy, index.titles)
-        self.read = lru_cache(maxsize=4096)(self._read)
+        self.read = lru_cache(maxsize=64)(self._read)
 
     def _read(self, question: str) -> OpenQuestion:
         question = beginning(question)

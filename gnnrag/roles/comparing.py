@@ -9,12 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 from rapidfuzz import fuzz
 
-from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, country_mentions, drop_qualifier, region_mentions, words
+from gnnrag.text.normalise import (
+    COUNTRY_OF,
+    REGION_OF,
+    cached,
+    country_mentions,
+    drop_qualifier,
+    region_mentions,
+    words,
+)
 from gnnrag.text.questions import MONTHS, is_yes_no
 from gnnrag.text.sentences import MAX_PASSAGE, beginning, split_sentences
 from gnnrag.text.support import content_stems
@@ -45,7 +52,7 @@ _ALIKE = 88  # rapidfuzz's ratio, of 100, from which on a text has a title
 DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say; of a lifespan, (days,)
 
 
-@lru_cache(maxsize=8192)
+@cached(4096, 3000)
 def clean(text: str) -> str:
     """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`.
 
@@ -66,7 +73,7 @@ def _cleaned(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-@lru_cache(maxsize=65536)
+@cached()
 def fold(text: str) -> str:
     """Return folded words with single blanks: what names and titles are compared by."""
     return " ".join(words(text))

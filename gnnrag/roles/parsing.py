@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError, WrapValidator, model_validator
 
 from gnnrag.io import well_formed_json
+from gnnrag.text.normalise import find_words
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -394,7 +395,6 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _REFUSAL_LIMIT = 400  # characters
-_WORD = re.compile(r"\w+")
 # What is left of "So the final answer to the question asked above is:" once the question itself is out of it.
 _FILLER = re.compile(
     r"(?:an?|above|answers?|are|as|asked|be|below|correct|final|follow(?:s|ing)|for|given|hence|is|my|of|question|short|so"
@@ -411,7 +411,7 @@ def is_refusal(text: str) -> bool:
 
 def words(text: str) -> str:
     """Return the words of a text in lower case, a blank between them."""
-    return " ".join(_WORD.findall(text.casefold()))
+    return " ".join(find_words(text.casefold()))
 
 
 def is_no_answer(text: str, question: str = "") -> bool:

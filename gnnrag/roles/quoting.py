@@ -18,7 +18,7 @@ import numpy as np
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
-from gnnrag.text.normalise import FUNCTION_WORDS
+from gnnrag.text.normalise import FUNCTION_WORDS, WORD
 from gnnrag.text.sentences import MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
@@ -33,7 +33,7 @@ _OPENING = (
 )
 _STARTERS = frozenset(_OPENING.split())
 _GLUED = re.compile(r"(?<=[a-z\d)%])\s+(?=([A-Z][a-z'’]*)\s(?:[a-z(]|[A-Z]{2,}))")
-_WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
+_WORD = re.compile(rf"{WORD}(?:[-'’]{WORD})*")
 _VERB = re.compile(
     r"\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|may|might|must|will|would|should|shall|cannot|"
     r"[a-z]+n['’]t|it['’]s|\w{2,}(?:ed|es)|[a-z]{3,}s|began|became|made|gave|took|wrote|won|led|found|held|built|grew|"

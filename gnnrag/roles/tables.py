@@ -35,10 +35,8 @@ _TOTALS = frozenset({"total", "totals", "sum", "subtotal", "average", "grand tot
 _DAY, _YEAR = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"[12]\d{3}")
 _ASKING, _LEGAL = word_set("table_asking"), word_set("legal_forms")
 _PLACE, _OF_PEOPLE = (content_stems(" ".join(word_set(name))) for name in ("table_places", "table_people"))
-# Words for a column of another name, words that say a column's unit again, and those for the rows of a table of people.
-_ALIKE = tuple(
-    content_stems(group) for group in ("cost price fee charge pay paid amount rate", "join start hire begin since")
-)
+_PRICES = content_stems("cost price fee charge pay paid amount rate")
+# Words that say a column's unit again, and that may stand for a row where people are listed.
 _UNITS = tuple(content_stems(group) for group in ("annual year yearly", "month monthly", "eur euro", "usd dollar"))
 _WHO = content_stems("people person employee staff member worker colleague work")
 _BOUND = re.compile(
@@ -188,7 +186,7 @@ class _Asked:
     def __init__(self, question: str, table: Table) -> None:
         self.table, self.key = table, table.columns[0]
         self.question = self.rest = f" {_folded(question)} "
-        self.is_count = " how many " in self.rest or " number of " in self.rest
+        self.is_count = bool(re.search(" how many | number of (?!the )", self.rest))
         self.is_who = " who " in self.rest
         self.bound = self._take(_BOUND)
         self.wanted: dict[str, set[str]] = {}  # values, folded, of which the rows have one in each of these columns
@@ -229,6 +227,8 @@ class _Asked:
         for value in sorted(where, key=len, reverse=True):
             if f" {value} " in self.rest:  # no part of a longer one
                 columns = [name for name in where[value] if name in named] or where[value]
+                if self.key in where[value] and re.search(f" (?:do|does|did) {value} ", self.rest):
+                    columns = [self.key]  # `who does Ida report to`, where another column says to whom
                 self.is_clear &= len(columns) == 1
                 self.wanted.setdefault(columns[0], set()).add(value)
                 self.rest = self.rest.replace(f" {value} ", " | ")
@@ -242,10 +242,9 @@ class _Asked:
             if list(ends.values()).count(stems) == 1:
                 self._ask(name, stems)
         self._drop(self.table.about)
-        for group in _ALIKE:
-            columns = [name for name in ends if _stems(name) & group]
-            if len(columns) == 1 and content_stems(self.rest) & group:
-                self._ask(columns[0], content_stems(self.rest) & group)
+        columns = [name for name in ends if _stems(name) & _PRICES]
+        if len(columns) == 1:
+            self._ask(columns[0], content_stems(self.rest) & _PRICES)
         for group in (*_UNITS, _WHO):
             if self.table.stems & _OF_PEOPLE if group is _WHO else content_stems(" ".join(self.asked)) & group:
                 self._drop(group)
@@ -326,7 +325,8 @@ class _Asked:
         if self.is_count:
             if self.asked:
                 return str(len(set(values) - {""})), rows
-            return (str(len(rows)), rows) if content_stems(head_noun(self.question.strip())) & self.counted else None
+            is_row = content_stems(head_noun(self.question.strip())) & self.counted
+            return (str(len(rows)), rows) if is_row and (self.wanted or self.bound) else None
         is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and (self.wanted or self.bound)
         return ("; ".join(values), rows) if is_list and all(values) and len(values) <= LISTED else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from gnnrag.methods.base import Method
     from gnnrag.retrievers.base import Retriever
 
+logger = logging.getLogger(__name__)
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
+_LONGEST_TRACEBACK = 20_000  # characters
 TRACE_DEPTH = 50  # hits of a ranking that a trace keeps
 CACHE_SIZE = 20_000  # rankings cached for repeated queries
 
@@ -56,6 +60,7 @@ class Loop:
         self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
             name: MicroBatcher(one.retrieve) for name, one in self.retrievers.items()
         }
+        self._has_shown = False  # a traceback
         self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
 
     async def run(
@@ -104,10 +109,21 @@ class Loop:
                 error = f"budget.max_seconds={session.budget.max_seconds} is used up; raise it or set it to null"
             else:
                 error = described(problem)
+                self._keep_traceback(problem, session)
             session.record("error", message=error)
         ranking, context, nodes = (tuple(part) for part in (evidence.ranking, evidence.context, evidence.nodes))
         usage, seconds = session.usage(), time.monotonic() - session.started
         return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
+
+    def _keep_traceback(self, problem: Exception, session: Session) -> None:
+        """Keep where a part raised what is no message of ours; the first one of a run is shown, too."""
+        if isinstance(problem, GnnragError):
+            return
+        text = "".join(traceback.format_exception(problem))[-_LONGEST_TRACEBACK:]
+        session.traceback = session.traceback or text
+        if not self._has_shown:
+            self._has_shown = True
+            logger.error("question %s: a part raised; further ones are in log.jsonl\n%s", session.question_id, text)
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
         """Propose, retrieve, absorb; then select. Returns the evidence, and how many rounds followed the first."""
@@ -149,9 +165,10 @@ class Loop:
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
                 session.record("retriever_failed", query=query.text, message=str(result))
+                self._keep_traceback(result, session)
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.
-            if result.branch.endswith("_fallback"):
+            if result.branch.endswith(("_fallback", "unknown_terms")):
                 session.counts[result.branch] += 1
             event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
             session.record("query", round=round_, **event)

@@ -111,7 +111,9 @@ class RunDir:
         row = to_dict(prediction)
         seconds = row.pop("seconds")
         self._traces.append({"question_id": prediction.question_id, "events": session.events})
-        self.log("question", id=prediction.question_id, seconds=round(seconds, 4), cached_calls=session.cached_calls)
+        details: dict[str, Any] = {"traceback": session.traceback} if session.traceback else {}
+        details |= {"seconds": round(seconds, 4), "cached_calls": session.cached_calls}
+        self.log("question", id=prediction.question_id, **details)
         self._predictions.append(row)
 
     def unscore(self) -> None:

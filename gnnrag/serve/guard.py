@@ -56,9 +56,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._begun: Any = None  # the last request that was seen
         self._waiting = self.loop.call_later(_HEADERS_S, self._check)
-        if len(self.connections) > self.most:
-            silent: Any = next((one for one in self.connections if one.cycle is None and one is not self), self)
-            silent.transport.close()
+        every: Any = self.connections
+        if len(every) > self.most:
+            next((one for one in every if one.cycle is None and one is not self), self).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting.cancel()

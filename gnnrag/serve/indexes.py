@@ -24,9 +24,8 @@ from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.folder import Folder, load_documents
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.documents import cut_as, has_titles
 from gnnrag.index.tables import PASSAGES, latest_version
-from gnnrag.index.update import cut_from, is_empty
+from gnnrag.index.update import cut_as, cut_from, has_titles, is_empty
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.evaluate import check_fit, needed_stages
@@ -85,6 +84,7 @@ class Ask:
     retriever: str | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict)
     filter: str | None = None
+    style: str | None = None  # of the answer: short, sentence or long
 
 
 class ServedIndex:
@@ -296,10 +296,12 @@ class Server:
         """
         seconds = min(self.limits.seconds, ask.limits.get("seconds") or self.limits.seconds)
         deadline = asyncio.get_running_loop().time() + seconds
-        budget, settings = self.service.config.budget, {}
+        budget, settings = self.service.config.budget, dict[str, Any]()
         for name, own in (("calls", budget.max_calls), ("tokens", budget.max_tokens), ("cost", self.limits.cost)):
             if limits := [limit for limit in (own, ask.limits.get(name)) if limit is not None]:
                 settings[f"budget.max_{name}"] = min(limits)
+        if ask.style:
+            settings["answer.style"] = ask.style
         try:
             async with asyncio.timeout_at(deadline):
                 await self._turns.acquire()

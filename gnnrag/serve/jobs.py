@@ -83,8 +83,13 @@ class Jobs:
         return list(self._jobs.values())[: -limit - 1 : -1]
 
     @property
+    def open(self) -> int:
+        """How many wait or run."""
+        return sum(job.ended is None for job in list(self._jobs.values()))
+
+    @property
     def is_at_work(self) -> bool:
-        return any(job.ended is None for job in list(self._jobs.values()))
+        return self.open > 0
 
     def close(self) -> None:
         """Let the jobs under way end, and forget those that wait."""

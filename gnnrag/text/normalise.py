@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache, lru_cache
+from collections.abc import Callable, Sized
+from functools import cache, lru_cache, wraps
 from importlib.resources import files
-from typing import Any
+from itertools import pairwise, zip_longest
+from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import ConfigError
+
+S = TypeVar("S", bound=Sized)
+T = TypeVar("T")
+
+
+def cached(size: int = 8192, longest: int = 300) -> Callable[[Callable[[S], T]], Callable[[S], T]]:
+    """Keep the last results of a function of a text, but not of a long one: clients send as many as they like."""
+
+    def decorated(function: Callable[[S], T]) -> Callable[[S], T]:
+        kept = lru_cache(size)(function)
+
+        @wraps(function)
+        def call(text: S) -> T:
+            return kept(text) if len(text) <= longest else function(text)  # type: ignore[arg-type]
+
+        return call
+
+    return decorated
 
 
 @cache
@@ -43,13 +63,13 @@ _COUNTRY_RE = _compile(COUNTRY_OF)
 _REGION_RE = _compile(REGION_OF)
 
 
-@lru_cache(maxsize=8192)
+@cached()
 def country_mentions(text: str) -> tuple[tuple[int, str, str], ...]:
     """Return (offset, surface form, country) of each country or demonym in `text`, in order."""
     return tuple((m.start(), m.group(), COUNTRY_OF[m.group()]) for m in _COUNTRY_RE.finditer(text))
 
 
-@lru_cache(maxsize=8192)
+@cached()
 def region_mentions(text: str) -> tuple[tuple[int, str, str], ...]:
     """Like `country_mentions`, for states, provinces and capitals."""
     return tuple((m.start(), m.group(), REGION_OF[m.group()]) for m in _REGION_RE.finditer(text))
@@ -64,17 +84,67 @@ def is_country_word(text: str) -> bool:
 _PLAIN = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"})
 _POSSESSIVE = re.compile(r"\s?['’`]s\b")
 _APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
-_NOT_WORD = re.compile(r"[\W_]+")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
 
 
+def _marks() -> str:
+    """Return, as inside of a character class, what stands on or beside a letter: accents, vowel signs, joiners."""
+    codes = [c for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M"]
+    firsts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
+    lasts = [c for c, after in zip_longest(codes, codes[1:], fillvalue=0) if after != c + 1]
+    ranges = zip(firsts, lasts, strict=True)
+    return "\u200c\u200d" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+
+
+MARKS = _marks()
+# The words of the whole library: letters and digits with their marks.
+WORD = rf"[^\W_]+(?:[{MARKS}]+[^\W_]*)*"
+# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, kana, Chinese characters.
+NO_BLANKS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_WORD = re.compile(WORD)
+_RUN = re.compile(rf"[{NO_BLANKS}][{NO_BLANKS}{MARKS}]*")
+_CHARACTER = re.compile(rf"[{NO_BLANKS}][{MARKS}]*")
+# On letters of Latin, Greek and Cyrillic alone marks are accents, which people leave out; elsewhere they tell words
+# apart.
+_ACCENTED = re.compile(rf"(^|.)([{MARKS}]+)", re.DOTALL)
+_ACCENTS_ON = re.compile(
+    r"[a-z\u00aa-\u02b8\u0370-\u03ff\u0400-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f"
+    r"\ua640-\ua69f\ua720-\ua7ff\uab30-\uab6f]"
+)
+
+
+def find_words(text: str) -> list[str]:
+    """Return the words of a text as they stand there: letters and digits with their marks."""
+    return _WORD.findall(text)
+
+
 def fold(text: str) -> str:
-    """Return `text` in lower case and without accents; letters of every script stay."""
+    """Return `text` in lower case and without accents; letters of every script stay, with the marks that tell words."""
     if text.isascii():
         return text.lower()
     # Twice: decomposition can uncover capitals (`𝕊`), and folding can compose anew.
     marked = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    return "".join(c for c in marked if not unicodedata.combining(c)).translate(_PLAIN)
+    return unicodedata.normalize("NFC", _ACCENTED.sub(_without_accents, marked)).translate(_PLAIN)
+
+
+def _without_accents(match: re.Match[str]) -> str:
+    is_part = match[1].isalpha() and not _ACCENTS_ON.match(match[1])
+    return match[0] if is_part else match[1]
+
+
+def with_blanks(text: str) -> str:
+    """Return a text in which scripts without blanks between words are pairs of characters, each of which overlaps.
+
+    So BM25 and bags of words find what is in them: `東京都` becomes `東京 京都`.
+    """
+    return text if text.isascii() else _RUN.sub(lambda match: f" {' '.join(_pairs(match[0]))} ", text)
+
+
+def _pairs(run: str) -> list[str]:
+    characters = _CHARACTER.findall(run)
+    return [a + b for a, b in pairwise(characters)] or characters
 
 
 def phrase_key(phrase: str) -> str:
@@ -90,7 +160,12 @@ def words(text: str) -> list[str]:
     plain = fold(text)
     if "'" in plain or "’" in plain or "`" in plain:
         plain = _APOSTROPHE.sub("", _POSSESSIVE.sub("", plain))
-    return _NOT_WORD.sub(" ", plain).split()
+    return find_words(plain)
+
+
+def terms(text: str) -> list[str]:
+    """Return the same words for bags; those of scripts without blanks as pairs of characters."""
+    return words(with_blanks(text))
 
 
 def drop_qualifier(title: str) -> str:
@@ -115,11 +190,10 @@ def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
     if norm == "unicode":
         # Marks are joined to their letters before what is no letter goes, and again after folding took some apart.
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", phrase).casefold())
-        return _NOT_WORD.sub(" ", folded).strip()
+        return " ".join(find_words(folded))
     raise ConfigError(f"index.graph.norm={norm!r}: allowed are hipporag, unicode")
 
 
-_WORD = re.compile(r"[^\W_]+")
 _SMALL = frozenset({"of", "the", "and", "for", "in", "de", "la", "du", "von", "van", "a", "an"})
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.?){2,8}")
 
@@ -145,7 +219,7 @@ def is_variant(one: str, other: str, is_person: bool = False) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    words = [fold(word) for word in _WORD.findall(name)]
+    words = [fold(word) for word in find_words(name)]
     return words[1:] if len(words) > 1 and words[0] == "the" else words
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from textwrap import shorten
 
 import numpy as np
 
-from gnnrag.text.normalise import FUNCTION_WORDS, word_set, words
+from gnnrag.text.normalise import FUNCTION_WORDS, MARKS, NO_BLANKS, cached, terms, word_set
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
 MAX_SENTENCE = 4_000  # a longer one is taken for several
@@ -98,7 +97,8 @@ def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:
     return following is None or following.group() not in _STARTERS
 
 
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_ALONE = rf"{NO_BLANKS}\uac00-\ud7af"
+_WORD = re.compile(rf"[{_ALONE}][{MARKS}]*|[^\W{_ALONE}]+(?:[{MARKS}]+[^\W{_ALONE}]*)*")
 
 
 def count_words(text: str) -> int:
@@ -117,10 +117,10 @@ def first_sentences(text: str, words: int) -> str:
     return " ".join(kept)
 
 
-@lru_cache(maxsize=65536)  # the sentences of a community come again in those above it
+@cached(16384)  # the sentences of a community come again in those above it
 def content_words(text: str) -> frozenset[str]:
     """Return the folded words of a text that say something."""
-    return frozenset(w for w in words(text) if w not in FUNCTION_WORDS and len(w) > 1)
+    return frozenset(w for w in terms(text) if w not in FUNCTION_WORDS and len(w) > 1)
 
 
 def excerpt(text: str, wanted: str, limit: int = 400) -> str:

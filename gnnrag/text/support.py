@@ -11,11 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import Stemmer
 
-from gnnrag.text.normalise import FUNCTION_WORDS, words
+from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, terms, words
 from gnnrag.text.sentences import content_words, split_sentences
 
 WINDOW = 3  # sentences in a row, at most, that may hold a statement together
@@ -30,7 +29,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _CONTRACTED = re.compile(r"(?:\b(?:ca|wo|sha))?n['’]t\b", re.IGNORECASE)
 _NOT = re.compile(r"\b(?:not|no|never|none|nor|neither|without|cannot|nobody|nothing)\b", re.IGNORECASE)
-_TOKEN = re.compile(r"[^\W_]+(?:[-'’.][^\W_]+)*")
+_TOKEN = re.compile(rf"{WORD}(?:[-'’.]{WORD})*")
 
 
 def content_stems(text: str) -> frozenset[str]:
@@ -40,10 +39,10 @@ def content_stems(text: str) -> frozenset[str]:
 
 def content_terms(text: str) -> list[str]:
     """Return the same stems in reading order, as often as they stand there."""
-    return list(_STEMMER.stemWords([w for w in words(text) if w not in FUNCTION_WORDS and len(w) > 1]))
+    return list(_STEMMER.stemWords([w for w in terms(text) if w not in FUNCTION_WORDS and len(w) > 1]))
 
 
-@lru_cache(maxsize=65536)
+@cached(longest=50)
 def _stems(found: frozenset[str]) -> frozenset[str]:
     return frozenset(_STEMMER.stemWords(sorted(found)))
 
@@ -84,7 +83,7 @@ class Said:
         )
 
 
-@lru_cache(maxsize=65536)
+@cached()
 def said(sentence: str) -> Said:
     """Return what a sentence says. A capital word is a name, but for a first one with nothing but its first capital."""
     sentence = _CONTRACTED.sub(" not", _THOUSANDS.sub("", sentence))

@@ -9,9 +9,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular, word_set
+from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, fold, singular, word_set
 
 MAX_WORDS = 5  # of a term that no abbreviation stands for
 LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; what stands there once may be chance
@@ -22,7 +21,7 @@ _NOUNS_IN_LY = word_set("nouns_in_ly")
 _BEFORE_VERB, _AFTER_VERB = word_set("before_verb"), word_set("after_verb")
 _BEFORE_NOUN, _AFTER_NOUN = word_set("before_noun"), word_set("after_noun")
 _BEFORE_QUALITY = word_set("before_quality")
-_WORD = re.compile(r"[^\W_]+")
+_WORD = re.compile(WORD)
 _JOINS = re.compile(r"\s*[-‐‑]?\s*")
 
 
@@ -87,7 +86,7 @@ def _read(text: str) -> list[_Word]:
     return words
 
 
-@lru_cache(maxsize=2**17)
+@cached(2**15, 60)
 def _form(word: str) -> str:
     """Return what the spellings of a word share: folded, in the singular; a short word of capitals keeps them."""
     bare = word[:-1] if len(word) > 2 and word[-1] == "s" else word

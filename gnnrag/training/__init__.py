@@ -8,7 +8,12 @@ TRAININGS: dict[str, dict[str, str]] = {
         "chain": "gnnrag.training.chain_verifier:ChainTraining",
         "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
     },
-    "train_thoughts.py": {"causal": "gnnrag.training.language.train:ThoughtsCausalTraining"},
-    "train_reader.py": {"span": "gnnrag.training.reader:ReaderTraining"},
+    "train_thoughts.py": {
+        "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
+    },
+    "train_reader.py": {
+        "span": "gnnrag.training.reader:ReaderTraining",
+        "causal": "gnnrag.training.language.train:ReaderLanguageTraining",
+    },
     "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
 }

@@ -94,6 +94,7 @@ def fit(
     trainer = open_trainer(run.path / CHECKPOINTS, callback)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
+    run.draw()
     if callback.is_stopped:
         return None
     state = trainer.state

@@ -101,6 +101,7 @@ class Trainer:
         while state.step < config.steps and not state.is_done:
             if self._must_stop():
                 self._save()
+                self.run.draw()
                 return state
             self._update(state.step)
             state.step += 1
@@ -117,6 +118,7 @@ class Trainer:
             elif state.step % config.save_every == 0:
                 self._save()
         put(self.bare, self.kept)
+        self.run.draw()
         return state
 
     @property

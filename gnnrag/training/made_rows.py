@@ -1,4 +1,4 @@
-"""Rows for training made of data sets alone: of sub-questions, trajectories and verdicts in their questions.
+"""Rows for training made of data sets alone: of sub-questions, trajectories, verdicts and answers in their questions.
 
 `steps_of` and `verdicts_of` are where formats of traces are read, whoever wrote them: people or a language model. What
 else a set records of its questions is in `Question.extra`, under the keys of its file.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Ge
+from annotated_types import Ge, Lt
 
 from gnnrag.config import DataConfig, Share
 from gnnrag.datasets.base import Dataset, load_configured
@@ -21,7 +21,7 @@ from gnnrag.roles.base import Thoughts
 from gnnrag.session import normalised
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import FoldConfig, draw
-from gnnrag.training.rows import ShownPassage, ThoughtsRow, VerifierRow
+from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, VerifierRow
 from gnnrag.training.traces import parts_of
 from gnnrag.types import Passage, Question
 
@@ -52,6 +52,15 @@ class VerifierRowsConfig(MadeRowsConfig):
     """Rows of a verifier: a claim with the passage that was judged, among others."""
 
     words: Annotated[int, Ge(1)] = 200  # most words of a passage
+
+
+@dataclass
+class ReaderRowsConfig(MadeRowsConfig):
+    """Rows of a reader that answers with citations; questions on one article (title) are in one part."""
+
+    shown: Annotated[int, Ge(2)] = 5  # the gold ones among them
+    # share of rows that show no gold passage, so that `unknown` is right
+    unanswerable: Annotated[float, Ge(0), Lt(1)] = 0.15
 
 
 def opened(config: MadeRowsConfig) -> Iterator[tuple[str, Dataset]]:
@@ -230,3 +239,40 @@ def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator
                     selected=(id_,) if supports else (),
                     gold=(id_,) if is_supported.get(id_) else (),
                 )
+
+
+# ------------------------------------------------------------------------------------------------------------- readers
+def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[ReaderRow]:
+    """Yield the rows of all sets, in the order of their questions.
+
+    Questions without an answer, or with more gold passages than a row shows, give none, and are counted.
+    """
+    for name, data in opened(config):
+        passages = {passage.id: passage for passage in data.passages}
+        parts = parts_of(((p.title, p.title) for p in data.passages), config.folds)
+        of_title: dict[str, list[str]] = {}
+        for passage in data.passages:
+            of_title.setdefault(passage.title, []).append(passage.id)
+        for question in data.questions:
+            if not (question.answers and question.gold and len(question.gold) < config.shown):
+                dropped["without an answer or gold, or too much of it"] += 1
+                continue
+            key = f"{name}/{question.id}"
+            is_answered = draw(key, "reader/unanswerable") >= config.unanswerable
+            gold = question.gold if is_answered else ()
+            # Beside the gold ones: passages of the same titles, which are hard, then any.
+            near = [id_ for g in question.gold for id_ in of_title[passages[g].title] if id_ not in question.gold]
+            near.sort(key=lambda id_: draw(f"{question.id}/{id_}", "reader/near"))
+            more = list(dict.fromkeys([*near, *others(question, data.passages, config.shown, "reader/any")]))
+            ids = [*gold, *more[: config.shown - len(gold)]]
+            ids.sort(key=lambda id_: draw(f"{key}/{id_}", "reader/order"))
+            shown = tuple(passages[id_] for id_ in ids)
+            numbers = [place for place, id_ in enumerate(ids, start=1) if id_ in gold]
+            yield ReaderRow(
+                **common(key, name, question, shown),
+                part=parts[passages[question.gold[0]].title],
+                teacher="gold",
+                source={"type": question.type},
+                answers=question.answers if is_answered else (),
+                cited=tuple(ids[n - 1] for n in numbers),
+            )

@@ -17,7 +17,8 @@ from gnnrag.errors import ArtefactError
 from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights, trained, tuned_folder
-from gnnrag.roles.tuned.reader import (
+from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
+from gnnrag.roles.tuned.span_network import (
     SPAN,
     SpanReader,
     group_scores,
@@ -26,7 +27,6 @@ from gnnrag.roles.tuned.reader import (
     save_span_reader,
     window_maker,
 )
-from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
 from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts

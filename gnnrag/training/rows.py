@@ -76,6 +76,13 @@ class ThoughtsRow(_Row):
     candidates: tuple[Candidate, ...] = ()  # other queries with their gains: preferences are trained from these
 
 
+class ReaderRow(_Row):
+    """The answer to a question from the passages shown."""
+
+    answers: tuple[str, ...] = ()  # accepted ones; empty: the passages do not hold it, and abstaining is right
+    cited: tuple[str, ...] = ()  # ids of the passages that the answer rests on
+
+
 RowT = TypeVar("RowT", bound=_Row)
 
 

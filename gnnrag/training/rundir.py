@@ -1,11 +1,11 @@
-"""The directory of a training run: settings, metrics, states to resume from, checkpoints."""
+"""The directory of a training run: settings, metrics, curves, states to resume from, checkpoints."""
 
 from __future__ import annotations
 
 import json
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from gnnrag.io import (
     write_json,
     write_jsonl,
 )
+from gnnrag.metrics.plotting import write_figure
 from gnnrag.run.rundir import code_version, differences, lock_run
 
 STATE, BEFORE = "state.pt", "state.before.pt"
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingRun:
-    """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `best/`, ...
+    """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `curves.png`, `best/`, ...
 
     Only the first process writes; the others read (`is_main=False`). Raises ConfigError where the run has other
     settings or inputs, GnnragError while another process writes it.
@@ -95,6 +96,11 @@ class TrainingRun:
         if self.is_main:
             write_json(self.path / name, data)
 
+    def draw(self) -> None:
+        """Draw `curves.png` anew."""
+        if self.is_main:
+            draw_curves(self.rows, self.path / "curves.png")
+
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Save what training resumes from; the state before is kept beside it."""
         if self.is_main:
@@ -122,3 +128,25 @@ class TrainingRun:
         if self._rows is not None:
             self._rows.close()
         self._lock.close()
+
+
+def draw_curves(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Draw `train/loss` above and each `validation/...` below by step, as PNG. No file without rows."""
+    from matplotlib.figure import Figure  # no pyplot: it has global state
+
+    series: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name == "train/loss" or name.startswith("validation/"):
+                series.setdefault(name, []).append((row["step"], value))
+    if not series:
+        return
+    figure = Figure(figsize=(8, 6.4), layout="constrained")
+    panels: Any = figure.subplots(2, sharex=True)
+    for name, points in series.items():
+        panels[int(name != "train/loss")].plot(*zip(*points, strict=True), marker=".", label=name)
+    for axes in panels:
+        if axes.lines:
+            axes.legend(fontsize="small")
+    figure.suptitle(path.parent.name)
+    write_figure(figure, path)

@@ -55,7 +55,7 @@ def root(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> Pa
 
 
 def test_a_build_prints_what_it_did_and_where(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for done in ("built text, hierarchy, lexical, embeddings in ", "no artefact to make in "):
+    for done in ("built embeddings, text, hierarchy, lexical in ", "no artefact to make in "):
         assert build(corpus, tmp_path / "index") == 0
         first, last = capsys.readouterr().out.splitlines()
         assert first.startswith(done) and first.endswith(" s; 6 passages") and last == str(tmp_path / "index")

@@ -6,6 +6,7 @@ import pytest
 
 from gnnrag.datasets.base import load_dataset, load_passages, load_questions
 from gnnrag.errors import DataError
+from gnnrag.metrics.answer import exact_match
 from gnnrag.types import GoldHop
 
 CORPUS = [
@@ -104,6 +105,42 @@ def test_each_benchmark(release, case):
     assert (dataset.name, dataset.skipped, dataset.notes) == ("toy", {}, ())
 
 
+UNANSWERABLE = [
+    {"answer": "Paris", "answerable": False},
+    {"answer": "Paris", "answerable": "false"},
+    {"answers": {"text": [], "answer_start": []}, "is_impossible": True},
+    {"answers": [{"text": "Paris", "answer_start": 5}], "is_impossible": True},
+    {"answer": "Paris", "has_answer": 0},
+    {"answer": ["Paris"], "is_unanswerable": True},
+]
+
+
+@pytest.mark.parametrize("fields", UNANSWERABLE)
+def test_where_nothing_answers_abstaining_scores_and_guessing_does_not(release, fields):
+    (question,) = load_dataset(release([{"question": "Where?", **fields}])).questions
+    assert question.answers == ()
+    assert [exact_match(said, question.answers) for said in ("", "Paris")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"answerable": True}, {"is_impossible": False}, {"is_impossible": None}, {"has_answer": "yes"}, {}]
+)
+def test_where_something_answers_it_does(release, fields):
+    squad = {"answers": {"text": ["Paris", "Paris", "in Paris"], "answer_start": [1, 1, 0]}}
+    (question,) = load_dataset(release([{"question": "Where?", **squad, **fields}])).questions
+    assert question.answers == ("Paris", "in Paris")
+
+
+def test_an_id_of_several_questions_loads(release):
+    """As in MuSiQue-Full, which asks each question with and without what answers it."""
+    twin = {**MUSIQUE, "answerable": False, "paragraphs": MUSIQUE["paragraphs"][1:], "question_decomposition": []}
+    third = {**MUSIQUE, "question": "Another?"}
+    data = load_dataset(release([MUSIQUE, twin, MUSIQUE, third]))
+    id_ = MUSIQUE["id"]
+    assert [(q.id, bool(q.answers)) for q in data.questions] == [(id_, True), (f"{id_}@2", False), (f"{id_}@3", True)]
+    assert data.skipped == {"repeated question": (id_,)} and f"{id_}@2" in data.notes[0]
+
+
 def test_decomposition_evidence_and_extra(release):
     musique, two_wiki, popqa = load_dataset(release([MUSIQUE, TWO_WIKI, POPQA])).questions
     assert musique.decomposition == (
@@ -180,10 +217,9 @@ def without(sample, key):
     [
         ([without(HOTPOT, "answer")], "'h1'.*answer, gold_ans"),
         ([without(HOTPOT, "question")], "'h1'.*'question'"),
-        ([{**HOTPOT, "answer": {"a": 1}}], "'answer'"),
+        ([{**HOTPOT, "answer": [{"a": 1}]}], "'answer'"),
         ([{**MUSIQUE, "paragraphs": [{"title": "x"}]}], "'3hop1__1_2_3'.*'paragraph_text'"),
         ([{**POPQA, "o_aliases": "[broken"}], "'o_aliases'"),
-        ([HOTPOT, NQ, HOTPOT], "question 2 has id 'h1'"),
         ({"data": []}, "list of questions"),
         ([], "toy.json"),
     ],

@@ -10,10 +10,9 @@ import pytest
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.rendering import current_passages
 from gnnrag.parts import set_up
 from gnnrag.retrievers import lightrag
-from gnnrag.retrievers.lightrag import LightRAGRetriever
+from gnnrag.retrievers.lightrag import LightRAGRetriever, current_passages
 from gnnrag.types import Passage, Query
 from tests.goldens.reading import golden
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.graphs.rendering import pick_by_weight
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer, sub_em
 from gnnrag.metrics.retrieval import recall_at
+from gnnrag.retrievers.lightrag import pick_by_weight
 from tests.goldens.reading import golden
 
 
@@ -14,6 +14,8 @@ def test_answers() -> None:
     for case in golden("metrics.json")["answer_pairs"]:
         said, answers, official = case["prediction"], case["answers"], case["official"]
         assert normalise_answer(said) == official["normalised"]
+        if any(answer.strip() and not normalise_answer(answer) for answer in answers):
+            continue  # the released code has an empty prediction equal `the`; see tests/metrics/test_answer.py
         ours = {
             "hipporag_em": exact_match(said, answers),
             "mgranrag_em": exact_match(said, answers),

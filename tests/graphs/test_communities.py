@@ -15,7 +15,7 @@ def graph(*pairs: str) -> KnowledgeGraph:
     for pair in pairs:
         names = tuple(pair.split("-"))
         found.append(Extraction(names, ((names[0], "joins", names[1]),) if len(names) == 2 else ()))
-    return fold(found, "exact", "none")
+    return fold(found)
 
 
 def clique(letter: str, size: int = 5) -> list[str]:
@@ -66,9 +66,7 @@ def test_outside_the_largest_component() -> None:
     """Q-MS-2."""
     lonely = [f"z{i}" for i in range(23)]
     g = graph(*clique("a"), *clique("b", 3), "c0-c1", *lonely)
-    released = find_communities(g, "released")
-    assert members(g, released) == [{f"a{i}" for i in range(5)}]
-    fixed = find_communities(g, "fixed")
+    fixed = find_communities(g)
     found = members(g, fixed)
     assert {f"a{i}" for i in range(5)} in found and {"b0", "b1", "b2"} in found
     buckets = [i for i in range(len(fixed)) if fixed.is_bucket[i]]
@@ -95,6 +93,5 @@ def test_an_edit_in_one_component_moves_no_other() -> None:
 
 
 def test_empty_graph() -> None:
-    for profile in ("released", "fixed"):
-        assert len(find_communities(graph(), profile)) == 0
-        assert occurrence_weights([0, 0]).tolist() == [0, 0]
+    assert len(find_communities(graph())) == 0
+    assert occurrence_weights([0, 0]).tolist() == [0, 0]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -38,31 +38,26 @@ def hyperedges(graph: KnowledgeGraph) -> list[tuple[str, float, dict[str, float]
 
 class TestNames:
     @pytest.mark.parametrize(
-        "rows, settings, names, types, aliases",
+        "rows, names, types, aliases",
         [
             (  # spellings of one type, or of none, are one name
                 [typed("Ada Lovelace", "person"), typed("ADA LOVELACE"), typed("ada lovelace"), typed("Ada Lovelace")],
-                {}, ("Ada Lovelace",), ("person",), (("ADA LOVELACE", "ada lovelace"),),
+                ("Ada Lovelace",), ("person",), (("ADA LOVELACE", "ada lovelace"),),
             ),
             (  # types stay apart, and an untyped spelling by itself
                 [typed("Jaws", "film"), typed("JAWS", "band"), typed("jaws"), typed("Film", "film")],
-                {}, ("Film", "JAWS", "Jaws", "jaws"), ("film", "band", "film", ""), None,
+                ("Film", "JAWS", "Jaws", "jaws"), ("film", "band", "film", ""), None,
             ),
             # the key of a spelling without type must not equal that of a type
-            ([typed("Film", "film"), typed("FILM", "band"), typed("film")], {}, ("FILM", "Film", "film"), None, None),
-            ([typed("iPod"), typed("IPOD"), typed("iPod")], {}, ("iPod",), None, None),  # the commonest
-            ([typed("iPod"), typed("IPOD")], {}, ("IPOD",), None, None),  # ties go by alphabet
-            (
-                [typed("Straße", "place"), typed("STRASSE", "film"), typed("b")],
-                {"match": "upper"}, ("B", "STRASSE"), ("", "film"), (("b",), ("Straße",)),
-            ),
-            ([typed("a"), typed("A"), typed(" a ")], {"match": "exact"}, ("A", "a"), None, None),
-            ([Extraction(("a", "A"))], {}, ("A",), None, None),
-            ([Extraction(("a", "A"), names_are_ids=True)], {}, ("A", "a"), None, None),
+            ([typed("Film", "film"), typed("FILM", "band"), typed("film")], ("FILM", "Film", "film"), None, None),
+            ([typed("iPod"), typed("IPOD"), typed("iPod")], ("iPod",), None, None),  # the commonest
+            ([typed("iPod"), typed("IPOD")], ("IPOD",), None, None),  # ties go by alphabet
+            ([Extraction(("a", "A"))], ("A",), None, None),
+            ([Extraction(("a", "A"), names_are_ids=True)], ("A", "a"), None, None),
         ],
     )  # fmt: skip
-    def test_names(self, rows, settings, names, types, aliases) -> None:
-        graph = fold(rows, **settings)
+    def test_names(self, rows, names, types, aliases) -> None:
+        graph = fold(rows)
         assert graph.names == names
         assert graph.types == (graph.types if types is None else types)
         assert graph.aliases == (graph.aliases if aliases is None else aliases)
@@ -175,9 +170,8 @@ class TestHyperedges:
         fact = HyperedgeRecord("f", 1.0, (("a", 1.0),))
         row = Extraction(("a", "b"), hyperedges=(fact,))
         sentences = (("a and b",),)
-        found = {s: fold([row], hyperedges=s, sentences=sentences).hyper_texts for s in ("auto", "extraction", "none")}
-        assert found == {"auto": ("f",), "extraction": ("f",), "none": ()}
-        assert fold([row], hyperedges="sentences", sentences=sentences).hyper_texts == ("a and b",)
+        assert fold([row], sentences).hyper_texts == ("f",)
+        assert fold([Extraction(("a", "b"))], sentences).hyper_texts == ("a and b",)
         assert fold([Extraction(("a", "b"))]).hyper_texts == (), "nobody has sentences"
 
 
@@ -205,11 +199,11 @@ EXTRACTIONS = st.builds(
     is_sentences=st.booleans(),
 )
 CORPORA = st.lists(st.tuples(EXTRACTIONS, st.lists(st.sampled_from(["a b", "c", "d e a"]), max_size=2)), max_size=5)
-SETTINGS = {"match": st.sampled_from(["casefold", "upper", "exact"]), "source": st.sampled_from(["auto", "sentences"])}
 
 
-def built(corpus, match: str, source: str) -> KnowledgeGraph:
-    return fold([e for e, _ in corpus], match, source, [s for _, s in corpus], {"b": "c"})
+def built(corpus, is_exact: bool) -> KnowledgeGraph:
+    extractions = [replace(e, names_are_ids=is_exact) for e, _ in corpus]
+    return fold(extractions, [s for _, s in corpus], {"b": "c"})
 
 
 def tables(graph: KnowledgeGraph, order: list[int] | None = None):
@@ -230,20 +224,20 @@ def tables(graph: KnowledgeGraph, order: list[int] | None = None):
 
 
 @pytest.mark.slow
-@given(CORPORA.flatmap(lambda c: st.tuples(st.just(c), st.permutations(range(len(c))))), *SETTINGS.values())
+@given(CORPORA.flatmap(lambda c: st.tuples(st.just(c), st.permutations(range(len(c))))), st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_d2_the_order_of_passages_changes_their_positions_only(drawn, match, source) -> None:
+def test_d2_the_order_of_passages_changes_their_positions_only(drawn, is_exact) -> None:
     corpus, order = drawn
-    first = built(corpus, match, source)
-    other = built([corpus[i] for i in order], match, source)
+    first = built(corpus, is_exact)
+    other = built([corpus[i] for i in order], is_exact)
     assert tables(other, list(order)) == tables(first)
 
 
 @pytest.mark.slow
-@given(CORPORA, *SETTINGS.values())
+@given(CORPORA, st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_every_table_points_into_the_others(corpus, match, source) -> None:
-    graph = built(corpus, match, source)
+def test_every_table_points_into_the_others(corpus, is_exact) -> None:
+    graph = built(corpus, is_exact)
     assert len(set(graph.names)) == graph.num_entities
     assert list(graph.names) == sorted(graph.names, key=lambda n: (n.casefold(), n))
     for lists in (graph.entity_passages, graph.relation_passages, graph.hyper_passages):

@@ -61,8 +61,8 @@ def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph)
 
 
 def test_it_is_written_and_read_back(graph: KnowledgeGraph, tmp_path) -> None:
-    arrays.save(tmp_path, "graph", graph)
-    again = arrays.load(tmp_path, "graph", KnowledgeGraph)
+    arrays.save(tmp_path, graph)
+    again = arrays.load(tmp_path, KnowledgeGraph)
     assert again.names == list(graph.names) and again.num_passages == graph.num_passages
     assert np.array_equal(again.ends, graph.ends) and again.ends.dtype == graph.ends.dtype
     assert [row.tolist() for row in again.hyper_members] == [row.tolist() for row in graph.hyper_members]

@@ -13,17 +13,16 @@ from gnnrag.graphs.rendering import (
     GraphHits,
     Shown,
     classic_passages,
-    current_passages,
-    cut,
     distinct,
-    gathered,
-    merge,
-    own_passages,
     passages_in_order,
+    round_robin,
+)
+from gnnrag.retrievers.lightrag import (
+    current_passages,
+    own_passages,
     pick,
     pick_by_vector,
     pick_by_weight,
-    round_robin,
     seed_edges,
     shares,
 )
@@ -80,7 +79,7 @@ def test_classic_passages_by_hand() -> None:
     assert classic_passages([0], PASSAGES, Lists.of([[0, 1, 2], [], [], []]), hyper) == [0, 2, 1], "of hyperedges"
     assert passages_in_order([2, 0], PASSAGES) == [1, 2, 0]
     assert passages_in_order([], PASSAGES) == []
-    assert gathered(PASSAGES, np.array([3, 0, 3])).tolist() == [3, 0, 1, 2, 3]
+    assert PASSAGES.at([3, 0, 3]).tolist() == [3, 0, 1, 2, 3]
 
 
 # Positions: A 0, B 1, C 2, D 3. Relations in order: A B meets, A B sees, A C r, B A likes, D D is.
@@ -138,7 +137,6 @@ def test_rows() -> None:
 @pytest.mark.parametrize("classic, kept", [(True, [0, 1]), (False, [])])
 def test_classic_budgets_count_descriptions_only(classic: bool, kept: list[int]) -> None:
     assert shown(classic).fit_edges([0, 1], 10) == kept
-    assert cut(shown(classic), GraphHits([0, 1], [0, 1]), 10, 10).edges == kept
 
 
 def test_hits_and_paths() -> None:
@@ -154,9 +152,8 @@ def test_hits_and_paths() -> None:
     assert [shown().fit_paths(paths, long + more) for more in (-1, 0)] == [1, 2]
 
 
-def test_merges_and_passages() -> None:
-    local, other = GraphHits([0, 1], [0]), GraphHits([2, 0], [1, 0])
-    assert merge(local, other) == GraphHits([0, 2, 1], [0, 1])
+def test_passages_of_hits() -> None:
+    local = GraphHits([0, 1], [0])
     # A cites all three passages, B the first two: floor(5 * 2 / 2) of them by cosine. The edge's are among them.
     assert current_passages(shown(), local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
     assert current_passages(shown(), GraphHits([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"

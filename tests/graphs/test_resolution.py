@@ -6,7 +6,7 @@ import pytest
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs import synonyms
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.synonyms import candidate_clusters, merges_of, renaming, resolution_text, without_loops
+from gnnrag.graphs.synonyms import candidate_clusters, renaming, resolution_text, without_loops
 
 NAMES = ("DEVELOPMENT PLAN", "DEVELOPMENT PLANS", "PLANNING OFFICE", "GRID", "GRID LINES")
 DEGREES = {"DEVELOPMENT PLAN": 9, "DEVELOPMENT PLANS": 4, "PLANNING OFFICE": 6, "GRID": 3, "GRID LINES": 5}
@@ -26,7 +26,7 @@ def graph_of(degrees, types=None):
     """Return a graph in which each name has its number of neighbours, of which none is named."""
     triples = tuple((name, "has", f"zz {name} {i}") for name, n in degrees.items() for i in range(n))
     details = tuple(EntityRecord(name, kind) for name, kind in (types or {}).items())
-    return fold([Extraction(tuple(degrees), triples, details=details)], hyperedges="none")
+    return fold([Extraction(tuple(degrees), triples, details=details)])
 
 
 def clusters(graph, vectors, names, threshold=0.6):
@@ -47,10 +47,7 @@ def test_golden_clusters():
 def test_the_curator_splits_off_what_is_another_thing():
     graph = graph_of(DEGREES)
     groups = [["DEVELOPMENT PLAN", "DEVELOPMENT PLANS"], ["PLANNING OFFICE"], ["GRID LINES"], ["GRID"]]
-    (merge,) = merges_of(graph, groups)
-    assert merge.name == "DEVELOPMENT PLAN"
-    assert [name for name, _, _ in merge.members] == ["DEVELOPMENT PLAN", "DEVELOPMENT PLANS"]
-    assert renaming([merge]) == {"DEVELOPMENT PLANS": "DEVELOPMENT PLAN"}
+    assert renaming(graph, groups) == {"DEVELOPMENT PLANS": "DEVELOPMENT PLAN"}
 
 
 def test_stars_are_not_chains():
@@ -94,7 +91,7 @@ def test_many_entities_are_blocked_by_their_nearest(monkeypatch):
     rows = np.repeat(centres, 10, axis=0) + 0.1 * rng.normal(size=(60, 16))
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     names = [f"e{i:02}" for i in range(60)]
-    graph = fold([Extraction(tuple(names))], hyperedges="none")
+    graph = fold([Extraction(tuple(names))])
     whole = candidate_clusters(graph, rows, 0.8)
     monkeypatch.setattr(synonyms, "RESOLVED_EXACTLY_UP_TO", 10)
     assert candidate_clusters(graph, rows, 0.8) == whole == [list(range(k, k + 10)) for k in range(0, 60, 10)]
@@ -113,9 +110,9 @@ def test_merging_unites_passages_aliases_and_relations_and_drops_loops():
         Extraction((), (("Plan", "of", "Office"), ("Plans", "of", "Office"), *more)),
         Extraction((), (("PLANS", "for", "Grid"), ("Plan", "names", "Plan"), ("Plan", "for", "Road"))),
     ]
-    renamed = renaming(merges_of(fold(rows), [["Plan", "PLANS"]]))
+    renamed = renaming(fold(rows), [["Plan", "PLANS"]])
     assert renamed == {"PLANS": "Plan", "Plans": "Plan"}
-    graph = fold(without_loops(rows, renamed), hyperedges="none", renamed=renamed)
+    graph = fold(without_loops(rows, renamed), renamed=renamed)
     assert list(graph.names) == ["Grid", "Office", "Plan", "Road", "Rome"] and graph.aliases[2] == ("PLANS", "Plans")
     assert graph.entity_passages[2].tolist() == [0, 1] and graph.degrees.tolist() == [1, 1, 4, 1, 1]
     stated = zip(graph.ends[:, 1].tolist(), graph.labels, graph.weights.tolist(), strict=True)

@@ -51,7 +51,7 @@ def typed_graph(triples: Sequence[tuple[str, str, str]], types: Mapping[str, str
         )
         for name, facts in around.items()
     ]
-    return fold(found, hyperedges="none")
+    return fold(found)
 
 
 def trace_graph() -> KnowledgeGraph:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.graph_stages import KnowledgeVectors
+from gnnrag.graphs.knowledge import KnowledgeGraph, KnowledgeVectors
 from gnnrag.types import Passage
 
 Triples = Sequence[tuple[str, str, str]]
@@ -21,7 +21,7 @@ def knowledge(*passages: Triples, entities: Mapping[int, tuple[str, ...]] | None
     """Fold the triples of each passage into a graph; `entities` adds names to a passage, by its position."""
     more = entities or {}
     found = [Extraction(more.get(i, ()), tuple(triples)) for i, triples in enumerate(passages)]
-    return fold(found, match="exact", hyperedges="none")
+    return fold(found)
 
 
 class Embedder:
@@ -53,7 +53,7 @@ def index_of(graph: KnowledgeGraph, cosines: Mapping[str, Mapping[str, float]]) 
     assert len(columns) == graph.num_entities + graph.num_relations + len(ids), "items need names of their own"
     unit = np.eye(len(columns), dtype=np.float32)
     first, last = graph.num_entities, graph.num_entities + graph.num_relations
-    rows = {"entities": np.arange(first), "relations": np.arange(first, last)}
+    rows = Lists.of([range(first), (), range(first, last), ()])
     return SimpleNamespace(
         ids=ids,
         passages=[Passage(id_, "", f"text of {id_}") for id_ in ids],

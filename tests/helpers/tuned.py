@@ -59,8 +59,8 @@ def make_span(folder: Path, index: Index, text: bool = False) -> None:
     """Write a reader on a tiny encoder."""
     import torch
 
-    from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader
     from gnnrag.roles.tuned.span_items import FEATURES
+    from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, save_span_reader
 
     torch.manual_seed(5)
     own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}
@@ -77,7 +77,9 @@ def make_causal(folder: Path, role: str) -> None:
 
 
 def _language_record(folder: Path, role: str, kind: str) -> None:
-    prompt = load_prompt(role)
+    from gnnrag.roles.tuned.causal_reader import PROMPT
+
+    prompt = load_prompt(PROMPT if role == "reader" else role)
     settings = {"prompted": {"max_tokens": 8}}
     write_tuned(folder, TunedRecord(role, kind, {}, settings, {"prompts": {prompt.name: prompt.digest}}))
 

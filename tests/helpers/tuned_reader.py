@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader, window_maker
 from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
+from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, save_span_reader, window_maker
 from gnnrag.training.reader_data import ReaderQuestion
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder

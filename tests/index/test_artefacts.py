@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.index.artefacts import ARTEFACTS
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.index.index import STAGES, Index, build_index, exists
+from gnnrag.index.index import Index, build_index, exists
 from gnnrag.index.tables import PassageTable, ValueTable
 from gnnrag.index.update import collect_garbage, collect_tables, update_index
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, REPOSITORY, artefacts, build, config, environment
 
-OFFLINE = [name for name in STAGES if name not in ("reports", "tree")]
+OFFLINE = [name for name in ARTEFACTS if name not in ("reports", "tree")]
 NEW = Passage("p9", "Rome", "Rome lies on the Tiber.")
 
 
@@ -41,9 +42,9 @@ def test_an_artefact_is_made_when_it_is_first_read(tmp_path):
 
 
 def test_every_artefact_is_built_and_read_back(tmp_path):
-    assert set(build(tmp_path / "i")) == set(STAGES)
+    assert set(build(tmp_path / "i")) == set(ARTEFACTS)
     index = Index(tmp_path / "i")
-    assert build(tmp_path / "i") == [] and all(index.read(name) is not None for name in STAGES)
+    assert build(tmp_path / "i") == [] and all(index.read(name) is not None for name in ARTEFACTS)
     assert build(tmp_path / "i", settings=config("hash", title_mode="own"), names=["lexical"]) == []
     assert index.lookup(["p3"])[0].text.startswith("A note")
 
@@ -155,6 +156,23 @@ class TestEdits:
         update_index(tmp_path / "i", remove=["notes/a.md"])
         assert list(Index(tmp_path / "i").passages) == list(CORPUS)
 
+    @pytest.mark.parametrize(
+        "file",
+        ["faq.jsonl:42.txt", "faq.jsonl:sub/a.md", "x/faq.jsonl:1.csv", "faq.jsonl: a.txt", "FAQ.JSONL:b.md"],
+    )
+    def test_a_file_called_as_a_record_is_no_part_of_that_file(self, tmp_path, file):
+        """What a passage was cut from is its field `source`, not read back from its id."""
+        victim = file.partition(":")[0]
+        others = [Passage(f"{victim}:1#1", "", "A record.", "line 1", {"source": victim})]
+        others += [Passage(f"{victim}:2#1", "", "Another.", "line 2", {"source": victim})]
+        own = Passage(f"{file}#1", "", "Text of a stranger.", "line 1", {"source": file})
+        build(tmp_path / "i", [*others, own], names=[])
+        update_index(tmp_path / "i", remove=[victim])
+        assert list(Index(tmp_path / "i").passages) == [own]
+        update_index(tmp_path / "i", add=others, documents=[victim])
+        update_index(tmp_path / "i", remove=[f"{victim}:2"])
+        assert [p.id for p in Index(tmp_path / "i").passages] == [own.id, others[0].id]
+
     def test_garbage_is_collected(self, tmp_path):
         build(tmp_path / "i", names=["lexical"])
         for number in range(3):
@@ -212,8 +230,8 @@ def test_what_is_no_index(tmp_path):
 
 
 def test_a_change_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
-    plain = STAGES["lexical"].build
-    monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
+    plain, failing = ARTEFACTS["lexical"], replace(ARTEFACTS["lexical"], make=lambda work: 1 / 0)
+    monkeypatch.setitem(ARTEFACTS, "lexical", failing)
     with pytest.raises(ZeroDivisionError):
         build(tmp_path / "i", names=["lexical"])
     with pytest.raises(ArtefactError, match="is no index"):
@@ -222,9 +240,9 @@ def test_a_change_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         build(tmp_path / "i", (*CORPUS, NEW), names=["lexical"])
     assert list(Index(tmp_path / "i").passages) == list(CORPUS)
-    monkeypatch.setattr(STAGES["lexical"], "build", plain)
+    monkeypatch.setitem(ARTEFACTS, "lexical", plain)
     build(tmp_path / "i", names=["lexical"])
-    monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
+    monkeypatch.setitem(ARTEFACTS, "lexical", failing)
     with pytest.raises(ZeroDivisionError):
         update_index(tmp_path / "i", add=[NEW])
     assert list(Index(tmp_path / "i").passages) == list(CORPUS) and Index(tmp_path / "i").has("lexical")
@@ -237,7 +255,7 @@ def test_an_unknown_artefact(tmp_path):
 
 def test_a_damaged_artefact_is_named(tmp_path):
     build(tmp_path / "i", names=["hierarchy"])
-    path = Index(tmp_path / "i").folder("hierarchy") / "graph.npz"
+    path = Index(tmp_path / "i").folder("hierarchy") / "value.npz"
     path.write_text("nothing")
     with pytest.raises(ArtefactError, match="delete it"):
         Index(tmp_path / "i").read("hierarchy")

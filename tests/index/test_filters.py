@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.index.filters import LONGEST, checked, matching
-from gnnrag.index.tables import PassageRows, PassageTable, write_passages
+from gnnrag.index.tables import PassageTable, passage_rows, write_passages
 from gnnrag.types import Passage
 
 PASSAGES = [
@@ -121,7 +121,7 @@ def test_a_field_of_another_type_widens_its_column(tmp_path: Path) -> None:
     whole = write_passages(str(tmp_path / "w.lance"), passages, {})
     for name in ("flag", "s", "new"):
         assert table.rows[name].to_pylist() == whole.rows[name].to_pylist(), name
-    assert [p.metadata["n"] for p in PassageRows(table.rows)] == ["1.0", "2.5", "x"] and table.state == {"settings": 1}
+    assert [p.metadata["n"] for p in passage_rows(table.rows)] == ["1.0", "2.5", "x"] and table.state == {"settings": 1}
 
 
 @pytest.mark.parametrize("bomb", ["+".join(["1"] * 850) + "=1", "cast(" * 48 + "1" + " as int)" * 48 + "=1"])

@@ -74,5 +74,23 @@ def test_corpora_of_nothing(texts, tmp_path):
 def test_languages_and_scripts(tmp_path):
     german = lexical(tmp_path / "de", ["Die Häuser", "Ein Haus", "Der Garten"], language="German")
     assert (german.scores(["Hauses"])[0] > 0).tolist() == [True, True, False]
-    thai = lexical(tmp_path / "th", ["กรุงเทพมหานคร", "เชียงใหม่"], tokenizer="ngram")
-    assert np.argmax(thai.scores(["มหานคร"])[0]) == 0 and thai.scores(["มหานคร"])[0, 1] == 0
+
+
+@pytest.mark.parametrize(
+    "right, wrong, query",
+    [
+        ("กรุงเทพมหานครเป็นเมืองหลวง", "เชียงใหม่อยู่ทางเหนือ", "กรุงเทพมหานคร"),
+        ("王小明教授出生在苏州。", "李大同出生在北京。", "王小明出生在哪里？"),
+        ("夏目漱石は東京で生まれた。", "川端康成は大阪で生まれた。", "夏目漱石の生まれた町は"),
+        ("ລາວເປັນປະເທດ", "ກຳປູເຈຍ", "ປະເທດລາວ"),
+        ("ရန်ကုန်မြို့သည်ကြီးသည်", "မန္တလေး", "ရန်ကုန်"),
+        ("ភ្នំពេញជារាជធានី", "សៀមរាប", "ភ្នំពេញ"),
+        ("दिल्ली भारत की राजधानी है", "मुंबई समुद्र के पास है", "दिल्ली कहाँ है"),
+        ("القاهرة عاصمة مصر", "دمشق مدينة", "القاهرة"),
+        ("세종대왕은 한글을 만들었다", "이순신은 장군이다", "세종대왕은 누구인가"),
+        ("Η Αθήνα είναι πρωτεύουσα", "Η Πάτρα είναι λιμάνι", "Αθήνα"),
+    ],
+)
+def test_bm25_finds_words_of_every_script(tmp_path, right, wrong, query):
+    scores = lexical(tmp_path, [wrong, right, wrong + wrong]).scores([query])[0]
+    assert scores[1] > scores[0] and scores[1] > scores[2]

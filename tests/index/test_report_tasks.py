@@ -25,12 +25,12 @@ def ring_of_cliques(cliques: int = 30) -> tuple[KnowledgeGraph, Communities]:
         names = [f"k{i:02}n{j}" for j in range(4)]
         rows += [(a, b) for a in names for b in names if a < b]
         rows.append((f"k{i:02}n0", f"k{(i + 1) % cliques:02}n1"))
-    graph = fold(described(*rows), "exact", "none")
+    graph = fold(described(*rows))
     return graph, find_communities(graph, max_size=4)
 
 
 def test_relations_come_by_the_degrees_of_their_ends_and_bring_them() -> None:
-    graph = fold(described(("hub", "a"), ("hub", "b"), ("hub", "c"), ("a", "b")), "exact", "none")
+    graph = fold(described(("hub", "a"), ("hub", "b"), ("hub", "c"), ("a", "b")))
     communities = find_communities(graph)
     task = ReportTasks(graph, communities, []).task(0, [None])
     assert [(head, tail) for _, head, tail, _ in task.relations] == [
@@ -45,7 +45,7 @@ def test_relations_come_by_the_degrees_of_their_ends_and_bring_them() -> None:
 
 
 def test_what_overflows_is_cut_from_the_end() -> None:
-    graph = fold(described(("hub", "a"), ("hub", "b"), ("hub", "c"), ("a", "b")), "exact", "none")
+    graph = fold(described(("hub", "a"), ("hub", "b"), ("hub", "c"), ("a", "b")))
     tasks = ReportTasks(graph, find_communities(graph), [], max_tokens=10**9)
     whole = tasks.task(0, [None])
     sizes = []
@@ -79,12 +79,12 @@ def test_the_largest_parts_give_way_to_their_reports() -> None:
 
 def test_all_relations_of_an_entity_reach_the_context() -> None:
     """Q-MS-4: the release keeps one."""
-    graph = fold(described(*(("hub", f"n{i}") for i in range(8))), "exact", "none")
+    graph = fold(described(*(("hub", f"n{i}") for i in range(8))))
     assert len(ReportTasks(graph, find_communities(graph), []).task(0, [None]).relations) == 8
 
 
 def test_buckets_show_their_members_and_triples_their_passages() -> None:
-    graph = fold([Extraction(("x",)), Extraction(("y", "z"), (("y", "near", "z"),))], "exact", "none")
+    graph = fold([Extraction(("x",)), Extraction(("y", "z"), (("y", "near", "z"),))])
     passages = [Passage("p0", "", "About x."), Passage("p1", "", "About y and z.")]
     task = ReportTasks(graph, find_communities(graph), passages).task(0, [None])
     assert sorted(e[1] for e in task.entities) == ["x", "y", "z"]

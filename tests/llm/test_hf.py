@@ -236,6 +236,43 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
     assert expected != plain
 
 
+@pytest.mark.parametrize("added, saved", [(["<hop>"], True), (["<hop>", "</hop>"], True), (["<hop>"], False)])
+@pytest.mark.parametrize("by", ["model", "adapter"])
+def test_an_adapter_with_more_tokens_than_its_base_says_how_to_merge(folder, tmp_path, added, saved, by) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer.add_tokens(added, special_tokens=True)
+    network.resize_token_embeddings(len(tokenizer))
+    modules = {"modules_to_save": ["embed_tokens", "lm_head"]} if saved else {}
+    lora = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM", **modules)
+    lora.base_model_name_or_path = str(folder)
+    own = get_peft_model(network, lora)
+    own.peft_config["default"].base_model_name_or_path = str(folder)
+    own.save_pretrained(tmp_path / "own")
+    tokenizer.save_pretrained(tmp_path / "own")
+    backend = hf(tmp_path / "own") if by == "model" else hf(folder, adapter=str(tmp_path / "own"))
+    with pytest.raises(ArtefactError, match=r"other tokens.*merge_and_unload"):
+        ask(backend, request("hello <hop>"))
+    assert ask(hf(folder), request("a"))[0].text, "the base answers on"
+
+
+def test_an_adapters_own_tokenizer_is_used(folder: Path, adapter: Path, tmp_path: Path) -> None:
+    """Here it has a chat template of its own and no more tokens than the base has vectors."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
+    own = shutil.copytree(adapter, tmp_path / "own")
+    tokenizer.save_pretrained(own)
+    asked = request("a b c d")
+    turns = [{"role": message.role, "content": message.content} for message in asked.messages]
+    (reply,) = ask(hf(folder, adapter=str(own)), asked)
+    tokens = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert reply.prompt_tokens == len(tokens) != ask(hf(folder), asked)[0].prompt_tokens
+
+
 def test_adapters_share_one_base_and_do_not_mix(folder: Path, adapter: Path, tmp_path: Path, sizes: list[int]) -> None:
     second = make_tiny_adapter(folder, tmp_path / "second", seed=5)
     backends = [hf(folder, adapter=a, max_batch=5) for a in (None, str(adapter), str(second))]

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer, sub_em, sub_em_tok
+from gnnrag.metrics.report import per_question
+from gnnrag.types import Prediction, Question
 
 G3 = [  # prediction, gold, n(prediction), n(gold), EM, F1 hipporag, F1 hotpot, F1 squad
     ("The Beatles.", "beatles", "beatles", "beatles", 1, 1.0, 1, 1),
@@ -14,7 +16,7 @@ G3 = [  # prediction, gold, n(prediction), n(gold), EM, F1 hipporag, F1 hotpot, 
     ("1,862", "1862", "1862", "1862", 1, 1.0, 1, 1),
     ("Beyoncé", "Beyonce", "beyoncé", "beyonce", 0, 0.0, 0, 0),
     ("“Hamlet”", "Hamlet", "“hamlet”", "hamlet", 0, 0.0, 0, 0),
-    ("An", "the", "", "", 1, 0.0, 0, 1),
+    ("An", "the", "", "", 0, 0.0, 0, 0),
     ("", "Paris", "", "paris", 0, 0.0, 0, 0),
     ("no", "No, they are not", "no", "no they are not", 0, 0.4, 0, 0.4),
     (
@@ -75,13 +77,70 @@ def test_abstaining_is_right_only_if_nothing_can_be_answered(metric, prediction,
         ("They know it", "no", 1, 0),
         ("It is the Eiffel Tower, Paris.", "Eiffel tower", 1, 1),
         ("Tower Eiffel", "Eiffel Tower", 0, 0),
-        ("anything", "The", 1, 0),  # normalises to nothing, which is in every string
-        ("the", "A", 1, 1),
     ],
 )
 def test_sub_string_match(prediction, answer, as_string, as_tokens):
     assert sub_em(prediction, [answer]) == as_string
     assert sub_em_tok(prediction, [answer]) == as_tokens
+
+
+# An answer without a normal form is compared before its articles, or its punctuation, went; letters are a set.
+@pytest.mark.parametrize(
+    "prediction, answer, em, part",
+    [
+        ("A", "A", 1, 1),
+        ("a.", "A", 1, 1),
+        ("(A)", "A", 1, 1),
+        ("B", "A", 0, 0),
+        ("", "A", 0, 0),
+        ("a concave lens", "A", 0, 0),
+        ("The answer is A.", "A", 0, 1),
+        ("B", "A, B", 0, 0),
+        ("A", "A, B", 0, 0),
+        ("B and A", "A, B", 1, 1),
+        ("A; B; C", "A, B", 0, 1),
+        ("[D]", "A/D", 0, 0),
+        ("The The", "The The", 1, 1),
+        ("an", "The", 0, 0),
+        ("anything", "The", 0, 0),
+        ("", "the", 0, 0),
+        ("+", "+", 1, 1),
+        ("-", "+", 0, 0),
+        ("!!", "?", 0, 0),
+        ("", "…", 0, 0),
+        ("the", "Paris", 0, 0),
+    ],
+)
+def test_an_answer_that_normalises_to_nothing_is_still_one(prediction, answer, em, part):
+    assert exact_match(prediction, [answer]) == em
+    assert (sub_em(prediction, [answer]), sub_em_tok(prediction, [answer])) == (part, part)
+    assert (f1(prediction, [answer]) == 1.0) == bool(em)
+    assert f1(prediction, [answer]) in (em, 2 / 3, 0.8), "of sets of letters there is a share"
+
+
+LENSES = {"A": "concave", "B": "convex", "C": "a plane one", "D": "none"}
+
+
+@pytest.mark.parametrize("choices", [LENSES, [*LENSES.values()], {"label": [*"ABCD"], "text": [*LENSES.values()]}])
+@pytest.mark.parametrize(
+    "prediction, gold, em, f1_",
+    [
+        ("A", "A", 1, 1),
+        ("a", "concave", 1, 1),
+        ("The right one is (B).", "B", 1, 1),
+        ("It is a plane one", "C", 1, 1),
+        ("BA", "A, B", 1, 1),
+        ("B", "AB", 0, 2 / 3),
+        ("A, B, C, D", "AB", 0, 2 / 3),
+        ("concave and convex", "A and B", 1, 1),
+        ("a lens", "A", 0, 0),
+        ("", "A", 0, 0),
+    ],
+)
+def test_choices_are_compared_as_sets_of_letters(choices, prediction, gold, em, f1_):
+    question = Question("q", "Which?", (gold,), extra={"Choices": choices})
+    row = per_question([question], [Prediction("q", prediction, (), (), 1, {}, 0.0)])
+    assert (row["answer/em"][0], row["answer/f1"][0]) == (em, pytest.approx(f1_))
 
 
 @given(WORDS, WORDS, st.sampled_from(["hipporag", "hotpot", "squad"]))

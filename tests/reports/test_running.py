@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,8 @@ from gnnrag.cli.app import run
 from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
 from gnnrag.parts import part
-from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
-from gnnrag.reports.running import run_table
-from gnnrag.reports.tables import Result, Table, as_json, cell, load_table
+from gnnrag.reports.running import resolved, run_table
+from gnnrag.reports.tables import Result, Table, as_json, cell, draw, lines, load_table
 from gnnrag.retrievers.base import Retriever
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Ranking
@@ -35,6 +36,7 @@ rows:
   Original: {{method: single}}
   IRCOT: {{method: ircot}}
 columns: [em, f1, recall@5, search_calls, seconds]
+plot: {{x: row, y: recall@5}}
 published: {{scale: 100, metrics: [em], rows: {{bm25: {{Original: [40]}}}}}}
 note: Only a test.
 """
@@ -58,7 +60,7 @@ def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) 
     first = run_table(table, overrides)
     assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
     assert all(r.is_done and r.questions == 6 and not r.failed for r in first)
-    assert first[0].label == "single / bm25 / offline on sample dev"
+    assert first[0].label == "single / bm25 / offline+reader.oracle on sample dev"
     metrics = json.loads((Path(first[0].run) / "metrics.json").read_text())
     assert first[0].values["recall@5"] == metrics["retrieval/recall@5"] and first[0].values["search_calls"] == 0
     assert first[0].row.published == {"em": 0.4}
@@ -67,6 +69,11 @@ def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) 
     again = run_table(table, overrides, on_start=lambda row, n: left.append(n), on_question=lambda p: 1 / 0)
     assert left == [0, 0, 0, 0] and again == first, "finished rows are read"
 
+    bm25, dense = lines(table, first)
+    assert bm25[0] == "bm25" and bm25[1] == ["Original", "IRCOT"] and all(map(math.isnan, bm25[3]))
+    assert dense[2] == [r.values["recall@5"] for r in first[2:]]
+    draw(table, first, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     data = json.loads(as_json(table, first))
     assert data["rows"][0]["published"] == {"em": 0.4} and data["used"] == {"reader": "a model"}
     em = table.columns[0]
@@ -109,18 +116,18 @@ def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.Capture
     table = table_of(tmp_path)
     call = [str(table.path), *overrides, "--only", "bm25"]
     assert run(["reproduce", *call, "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "bm25 / Original: single / bm25 / offline on sample dev",
-        "bm25 / IRCOT: ircot / bm25 / offline on sample dev",
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "bm25 / Original: single / bm25 / offline+reader.oracle on sample dev",
+        "bm25 / IRCOT: ircot / bm25 / offline+reader.oracle on sample dev",
     ]
     assert not (tmp_path / "r").exists()
-    assert run(["reproduce", *call, "--markdown"]) == 0
+    assert run(["reproduce", *call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
     out = capsys.readouterr().out
     title = next(line for line in out.splitlines() if line.startswith("A small table"))
     assert "roles=offline" in title and "run.root" not in title and "data.path" not in title
     assert retitled(table, ["run.root=x"]) is table
     assert "| row | EM | F1 | Recall@5 |" in out and "(0.400) |" in out and "Only a test." in out
-    assert "The paper used reader: a model." in out
+    assert "The paper used reader: a model." in out and (tmp_path / "f.png").is_file()
     assert run(["reproduce", *call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 
@@ -155,54 +162,40 @@ class Broken(Retriever):
         raise RuntimeError("bug")
 
 
-@part("retriever", "graphonly")
-class GraphOnly(Retriever):
-    channels = frozenset({"graph"})
-
-
 @part("retriever", "asking")
 class Asking(Retriever):
     """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
 
     reads = ("text",)
     role_names, asks_roles = ("expander",), True
-    asked: ClassVar[list[str]] = []
 
     async def retrieve_for(self, queries: Any, session: Any) -> list[Ranking]:
-        for query in queries:
-            self.asked.append(query.text)
+        for _ in queries:
             session.add_call("expander", 10, 1)
             session.add_call("expander", 10, 1)
         return [Ranking(tuple(self.index.ids[:3]), np.array([3.0, 2.0, 1.0]), branch="dense_fallback") for _ in queries]
 
 
-@pytest.fixture
-def more(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in (Broken, GraphOnly, Asking):
-        parts.names("retriever")
+@pytest.mark.slow
+def test_retrievers_side_by_side(overrides: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parts.names("retriever")
+    for cls in (Broken, Asking):
         name = cls.__name__.lower()
         monkeypatch.setitem(parts._PARTS, ("retriever", name), parts.part("retriever", name)(cls))
-
-
-def retrievers(labels: list[str], overrides: list[str], limit: int = 6) -> list[Result]:
-    table = retriever_table(str(REPOSITORY / "configs/evaluate/sample.yaml"), labels)
-    return run_table(table, [f"data.path={SAMPLE}", f"data.limit={limit}", "llm_cache=null", *overrides])
-
-
-def test_all_that_rank_passages_are_offered(more: None) -> None:
-    offered = fitting_retrievers()
-    assert {"bm25", "dense", "hybrid", "chg", "hipporag", "hipporag2", "broken"} <= set(offered)
-    assert "graphonly" not in offered
-
-
-@pytest.mark.slow
-def test_retrievers_side_by_side(more: None, overrides: list[str]) -> None:
-    results = retrievers(["broken", "graphonly", "bm25", "hybrid:k=10:depth=7", "asking"], overrides)
-    broken, graph_only, bm25, hybrid, asking = results
-    assert broken.error == "RuntimeError: bug" and "retriever=graphonly" in graph_only.error
+    text = (REPOSITORY / "configs/tables/retrievers.yaml").read_text()
+    text = re.sub(r"\[bm25[^\]]*\]", "[broken, bm25, hybrid, asking]", text)
+    dots = [f"data.path={SAMPLE}", "data.limit=6", "llm_cache=null", *overrides]
+    broken, bm25, hybrid, asking = run_table(table_of(tmp_path, text), dots)
+    assert broken.error == "RuntimeError: bug"
     assert bm25.questions == 6 and bm25.values["search_calls"] == 0 and not hybrid.error
     metrics = json.loads((Path(bm25.run) / "metrics.json").read_text())
     assert all(bm25.values[f"recall@{k}"] == metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10))
-    assert bm25.values["index_mb"] > 0
-    assert hybrid.values["index_mb"] > bm25.values["index_mb"]
+    assert hybrid.values["index_mb"] > bm25.values["index_mb"] > 0
     assert asking.values["search_calls"] == 2.0 and asking.values["fallbacks"] == 1.0
+
+
+def test_the_table_of_retrievers_loads() -> None:
+    table = load_table(REPOSITORY / "configs/tables/retrievers.yaml")
+    assert {"bm25", "dense", "chg", "gfm"} <= {row.name for row in table.rows}
+    for row in table.rows:
+        resolved(table, row, ["roles=offline"])

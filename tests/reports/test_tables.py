@@ -128,6 +128,8 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [much]}}", "much"),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {average: [1]}}", "published row 'average'"),
         ("rows: {a: {}}\npublished: {metrics: [ems], rows: {}}", "'ems'.*'em'"),
+        ("rows: {a: {}}\nplot: {x: rounds, y: em}", r"plot\.x 'rounds'"),
+        ("rows: {a: {}}\nplot: {x: row, y: f1}", r"plot\.y 'f1'"),
         ("rows: {a: {}}\nby: month", "by 'month'.*hops, type"),
         ("rows: {a: {}}\naverage: data", "average 'data'"),
         ("rows: {a: [1]}\npublished: [1]", ""),

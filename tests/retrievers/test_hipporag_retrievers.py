@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.graphs.entities import build_entity_graph
-from gnnrag.index.graph_stages import EntityKnowledge
+from gnnrag.graphs.entities import EntityKnowledge, build_entity_graph
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up

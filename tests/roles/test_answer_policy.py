@@ -16,8 +16,9 @@ from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
-from gnnrag.roles.tuned.reader import OfflineReader, TunedReader, load_span_reader, read_alone, window_maker
+from gnnrag.roles.tuned.reader import OfflineReader, TunedReader
 from gnnrag.roles.tuned.span_items import ItemMaker
+from gnnrag.roles.tuned.span_network import load_span_reader, read_alone, window_maker
 from gnnrag.roles.tuned.sureness import SIGNALS, signals
 from gnnrag.run.rundir import read_seen
 from gnnrag.session import Session

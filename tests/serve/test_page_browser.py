@@ -14,6 +14,7 @@ from tests.helpers.serving import DOCUMENTS, QUESTION, Client, serving
 
 pytestmark = pytest.mark.slow
 EVIL = "<img src=x onerror=\"document.title='hacked'\"> <script>document.title='hacked'</script> lies in Paris."
+PRICES = "print,price,size\nOrion,15 pounds,small\nPleiades,18 pounds,large\n"
 DROP = """
 const carried = new DataTransfer();
 for (const [name, text] of arguments[0]) carried.items.add(new File([text], name));
@@ -83,46 +84,65 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         browser.get_log("browser")
         person.look(width, height, scheme)
         person.sees("!document.getElementById('view-documents').hidden")  # there is nothing to ask yet
-        person.driver.execute_script(DROP, [*DOCUMENTS.items(), ["evil.txt", EVIL]])
+        assert person.sees("document.querySelector('.welcome').textContent").startswith("Nothing to ask yet")
+        person.driver.execute_script(DROP, [*DOCUMENTS.items(), ["evil.txt", EVIL], ["prices.csv", PRICES]])
         person.sees("document.querySelectorAll('#jobs .queued, #jobs .running').length")
-        person.sees("document.querySelectorAll('#jobs .done').length == 4")
-        person.sees("document.querySelectorAll('#documents li').length == 4")
+        person.sees("document.querySelectorAll('#jobs .done').length == 5")
+        person.sees("document.querySelectorAll('#documents li').length == 5")
         person.shows("documents")
 
         person.click("#tab-ask")
         person.sees("document.querySelectorAll('#method option').length > 1")
+        assert "?" in person.sees("document.querySelector('#suggested button')?.textContent")
+        assert "Several searches" in person.sees("document.querySelector('#method').textContent")
         person.shows("start")
         person.asks(QUESTION)
         assert "Zavrazhye" in person.sees("document.querySelector('.answer').textContent")
         assert "searched for" in person.sees("document.querySelector('.rounds').textContent")
         assert "without a language model" in person.sees("document.querySelector('.card').textContent")
         person.shows("answer")
-        person.click(".card .sources li:nth-child(1) button")
+        main, aside = person.sees(
+            "['.main', 'aside'].map((part) => document.querySelector(`.card ${part}`).getBoundingClientRect().toJSON())"
+        )
+        assert aside["left"] >= main["right"] if width > 1000 else aside["top"] >= main["bottom"]
+        person.driver.execute_script(
+            "[...document.querySelectorAll('.sources li')].find((li) => li.textContent.includes('Zavrazhye'))"
+            ".querySelector('button').click()"
+        )
         assert "Zavrazhye" in person.sees("document.querySelector('dialog[open] mark')?.textContent")
         person.shows("citation")
         person.click("dialog[open] .close")
 
+        person.look(width, height, scheme)  # what was asked is still there
+        assert "Zavrazhye" in person.sees("document.querySelector('.answer')?.textContent")
         person.click("#anew")
+        person.click("#how summary")
+        person.driver.execute_script("document.getElementById('style').value = 'long'")
+        person.asks("Which print costs 18 pounds?")
+        assert "Pleiades" in person.sees("document.querySelector('.card table')?.textContent")
+        person.shows("table")
+        person.driver.execute_script("document.getElementById('style').value = ''")
+        person.click("#anew")
+        assert person.sees("document.querySelectorAll('.earlier li').length") == 2
         person.asks("Who directed Solaris?")
         person.click("#compare")
         person.asks("Where did he die?")
-        assert (
-            person.sees(
-                "[...document.querySelectorAll('.turn:last-child .answer')].map((a) => a.textContent.includes('Paris'))"
-            )
-            == [True] * 2
-        )
+        answers = person.sees("[...document.querySelectorAll('.turn:last-child .answer')].map((a) => a.textContent)")
+        assert len(answers) == 2 and all("Paris" in text for text in answers), answers
         assert "The same answer" in person.sees("document.querySelector('.verdict').textContent")
         person.shows("comparison")
 
-        person.click(".turn:last-child .card a")
+        person.click("#anew")
+        person.click("#compare")
+        person.click(".earlier li:nth-child(3) .plain")
+        person.sees("document.querySelector('.card a')?.textContent.includes('joined by Andrei Tarkovsky')")
+        person.click(".card a")
         person.sees("document.querySelector('#canvas canvas') && document.querySelector('#types .ring')")
         person.click("#clear")
         person.type("find", "tarkov")
         person.sees(
             "[...document.querySelectorAll('#matches button')].every((b) => b.textContent.includes('Tarkovsky'))"
         )
-        person.click("#matches button")
         person.sees("document.querySelector('#node h2')?.textContent == 'Andrei Tarkovsky'")
         before = person.sees("document.getElementById('drawn').textContent")
         person.sees(

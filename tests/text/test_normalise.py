@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.errors import ConfigError
-from gnnrag.text.normalise import drop_qualifier, fold, is_variant, norm_phrase, phrase_key, words
+from gnnrag.text.normalise import drop_qualifier, find_words, fold, is_variant, norm_phrase, phrase_key, terms, words
 
 
 @pytest.mark.parametrize(
@@ -123,3 +125,52 @@ def test_variants_both_ways(names: tuple[str, str], expected: bool) -> None:
 )
 def test_variants_of_people(one: str, other: str, expected: bool) -> None:
     assert is_variant(one, other, is_person=True) is expected
+
+
+@pytest.mark.parametrize(
+    "text, words_",
+    {
+        "हिन्दी भाषा": ["हिन्दी", "भाषा"],
+        "ที่อยู่ ABC": ["ที่อยู่", "ABC"],
+        "שָׁלוֹם עולם": ["שָׁלוֹם", "עולם"],
+        "مُحَمَّد، علي": ["مُحَمَّد", "علي"],
+        "தமிழ்-மொழி": ["தமிழ்", "மொழி"],
+        "cafe\u0301 snake_case": ["cafe\u0301", "snake", "case"],
+        "می\u200cخواهم": ["می\u200cخواهم"],
+        "\u0301 ...": [],
+    }.items(),
+)
+def test_a_word_is_letters_with_their_marks(text: str, words_: list[str]) -> None:
+    assert find_words(text) == words_
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [("कि", "की"), ("が", "か"), ("ด้าน", "ดาน"), ("שָׁר", "שַׂר"), ("மொழி", "மொழ"), ("عِلْم", "عَلَم"), ("ပါ", "ပ")],
+)
+def test_marks_that_tell_words_apart_stay(one: str, other: str) -> None:
+    assert fold(one) != fold(other) and phrase_key(one) != phrase_key(other) and phrase_key(one)
+    assert norm_phrase(one, "unicode") != norm_phrase(other, "unicode")
+    assert fold(unicodedata.normalize("NFD", one)) == fold(one)
+
+
+@pytest.mark.parametrize(
+    "accented, plain",
+    [("Łódź", "lodz"), ("Ξέρξης", "ξερξησ"), ("Ёлка", "елка"), ("Nguyễn", "nguyen"), ("naïve", "naive")],
+)
+def test_accents_of_latin_greek_and_cyrillic_go(accented: str, plain: str) -> None:
+    assert fold(accented) == fold(unicodedata.normalize("NFD", accented)) == plain
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    {
+        "東京都 ABC": ["東京", "京都", "abc"],
+        "水": ["水"],
+        "กทม": ["กท", "ทม"],
+        "第3次世界大戦": ["第", "3", "次世", "世界", "界大", "大戦"],
+        "한국어 문장": ["한국어", "문장"],
+    }.items(),
+)
+def test_where_there_are_no_blanks_pairs_of_characters_are_terms(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected and terms("plain Latin") == words("plain Latin")

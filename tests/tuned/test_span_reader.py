@@ -12,8 +12,8 @@ import torch
 
 from gnnrag.errors import ArtefactError
 from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights
-from gnnrag.roles.tuned.reader import group_scores, likely_spans, load_span_reader, read_alone, window_maker
 from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, kind_of, padded, places_of, token_range
+from gnnrag.roles.tuned.span_network import group_scores, likely_spans, load_span_reader, read_alone, window_maker
 from gnnrag.training.reader import losses_of
 from gnnrag.training.reader_data import TrainReaderConfig, make_example
 from gnnrag.types import Passage

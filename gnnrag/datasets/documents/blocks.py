@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
+from unicodedata import normalize
 
 from gnnrag.types import Scalar
 
@@ -22,6 +23,9 @@ class Block:
     level: int = 0  # of a heading: 1 is the highest
     part: str = ""  # the sheet
     fields: Mapping[str, Scalar] = field(default_factory=dict)  # metadata of a row; it is then a passage of its own
+
+    def __post_init__(self) -> None:
+        self.text = normalize("NFC", self.text)  # a Mac writes e and an accent where others write é
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import selectors
 import signal
@@ -18,6 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import DataError
@@ -166,14 +168,18 @@ def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
     try:
         for document in read_document(path):
             passages = cut_document(document, chunking, path.stem)
-            records.append((document.key, [(p.title, p.text, p.place, p.metadata) for p in passages]))
+            # One form of é for all: a Mac's PDFs have two signs for it, and nobody's question.
+            cuts = [(normalize("NFC", p.title), normalize("NFC", p.text), p.place, p.metadata) for p in passages]
+            records.append((document.key, cuts))
             notes |= dict.fromkeys(document.notes)
     except DataError as error:
         problem = str(error).removeprefix(str(path)).lstrip(":, ")
     except MemoryError:
         raise  # ends the child; the parent then says why (`_ended`)
     except BaseException as error:  # noqa: BLE001 - parsers of strangers' bytes raise anything, Rust's panics too
+        if re.search(r"password|encrypt", str(error), re.IGNORECASE):
+            problem = "is protected by a password; save it without one"
         name = type(error).__name__
         why = f"{name}: {str(error).removeprefix(f'{name}: ')[:200]}"
-        problem = f"is a damaged or unsupported {path.suffix.lower()} ({why})"
+        problem = problem or f"is a damaged or unsupported {path.suffix.lower()} ({why})"
     return {"records": [] if problem else records, "notes": list(notes), "problem": problem}

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
-from gnnrag.text.normalise import FUNCTION_WORDS, fold
+from gnnrag.text.normalise import FUNCTION_WORDS, find_words, fold
 from gnnrag.text.sentences import sentence_spans
 from gnnrag.text.subjects import subject_of
 from gnnrag.types import Passage
@@ -66,7 +67,9 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             page = {"page": chosen[0].first} if document.unit == "page" else {}
             # The passages of a table have one title.
             subject = "" if any(unit.is_row for unit in chosen) else _subject(text)
-            passages.append(Passage("", " > ".join(path) or subject or fallback, text, where, fields | page))
+            passages.append(
+                Passage("", normalize("NFC", " > ".join(path) or subject or fallback), text, where, fields | page)
+            )
     return passages
 
 
@@ -88,7 +91,7 @@ def _subject(text: str) -> str:
 
 def normalised(text: str) -> str:
     """Return what texts share that differ in blanks, case and punctuation only."""
-    return " ".join(re.findall(r"\w+", text.casefold()))
+    return " ".join(find_words(text.casefold()))
 
 
 def _units(block: Block, longest: int) -> Iterator[_Unit]:

@@ -31,6 +31,7 @@ from gnnrag.types import Scalar
 
 MAX_FILE, MAX_TEXT = 200_000_000, 30_000_000  # bytes of a file, and of one that is text
 BY_MARKUP = {".epub": "application/epub+zip", ".ipynb": "application/x-ipynb+json"}
+_OLE = bytes.fromhex("d0cf11e0a1b11ae1")  # in which Office wraps what it encrypts
 _SAMPLE = 500_000  # bytes that tell the encoding
 # What people's files are in, where they are not UTF-8.
 _ENCODINGS = (
@@ -416,6 +417,8 @@ def _by_nodes(path: Path, suffix: str) -> Document:
     import kreuzberg
 
     mime, raw = kreuzberg.detect_mime_type_from_path(str(path)), read_whole(path, MAX_FILE)
+    if raw.startswith(_OLE) and suffix in (".docx", ".pptx", ".xlsx"):
+        raise DataError(path, "is protected by a password, or of an Office before 2007; save it anew, without one")
     mark, options = "", dict[str, Any]()
     if suffix == ".pptx":
         mark = f"slide {token_hex(8)} "  # a text that no document can foresee

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.methods.dotrag.schema import split_types
+from gnnrag.text.normalise import fold
 
 MAX_ANCHORS, MARGIN = 5, 0.1  # at most so many by meaning, none further below the best
 FLOOR = 0.35  # least cosine of a single best one that is below `tau`
@@ -24,8 +24,7 @@ CACHE_SIZE = 64  # texts; a row for a large knowledge base is half a megabyte
 
 def fold_name(text: str) -> str:
     """Return a name without case, accents and extra spaces."""
-    parts = unicodedata.normalize("NFKD", text.casefold())
-    return " ".join("".join(c for c in parts if not unicodedata.combining(c)).split())
+    return " ".join(fold(text).split())
 
 
 class GraphCosines:

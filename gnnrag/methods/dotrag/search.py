@@ -27,6 +27,7 @@ from gnnrag.methods.dotrag.paths import (
 )
 from gnnrag.methods.dotrag.schema import Schema, split_types
 from gnnrag.session import normalised
+from gnnrag.text.normalise import find_words
 
 HUB_PENALTY = 0.01  # times log(1 + degree) of every node inside a path, among paths of equal length
 MIN_COSINE = 0.2  # least score of a destination, with `early_stop`
@@ -283,4 +284,4 @@ class Dot:
 
 def folded_query(text: str) -> str:
     """Return a query without case, punctuation and extra spaces: what makes two queries the same."""
-    return normalised("".join(c if c.isalnum() else " " for c in text))
+    return normalised(" ".join(find_words(text)))

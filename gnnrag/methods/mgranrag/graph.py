@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.text.normalise import phrase_key
+from gnnrag.text.normalise import cached, phrase_key
 
 GAIN = {"T": 1.0, "P": 0.5}  # g: how much a label supports a question; a label that is absent counts 0
 # f of a phrase: named as evidence, only there, in the question (constants of the released code)
@@ -249,7 +249,7 @@ class PhraseAligner:
         self, graph: HierarchyGraph, vectors: np.ndarray | None, embedder: Any, same: float = 0.9, folds: bool = True
     ) -> None:
         self.graph, self.vectors, self.embedder, self.same, self.folds = graph, vectors, embedder, same, folds
-        self.nodes = lru_cache(maxsize=100_000)(self._nodes)
+        self.nodes = cached(16384)(self._nodes)
 
     @cached_property
     def _position(self) -> dict[str, int]:

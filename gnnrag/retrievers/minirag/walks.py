@@ -16,7 +16,7 @@ from rapidfuzz.distance import Levenshtein
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.rendering import Edges, gathered
+from gnnrag.graphs.rendering import Edges
 
 
 class TypePool:
@@ -160,7 +160,7 @@ class WalkGraph:
                 weights = np.bincount(items[there], counts[there], len(lists))
                 used = np.flatnonzero(weights)
                 owners = np.repeat(weights[used], lists.sizes_of(used))
-                row += np.bincount(lists.values[lists.places(used)], owners, graph.num_passages)
+                row += np.bincount(lists.at(used), owners, graph.num_passages)
         return out
 
     def last_evidence(self, starts: Sequence[int], votes: Votes, query: str) -> list[Counter[int]]:
@@ -201,7 +201,7 @@ class WalkGraph:
         """Return the passages of each entity, those of one with many cut to the half nearest to the query."""
         passages, sizes = self.graph.entity_passages, self.graph.entity_passages.sizes
         rows = np.flatnonzero(sizes > MANY)
-        values = gathered(passages, rows)
+        values = passages.at(rows)
         owners = np.repeat(rows, sizes[rows])
         order = np.lexsort((values, -cosines[values], owners))
         place = np.arange(len(order)) - np.repeat(np.cumsum(sizes[rows]) - sizes[rows], sizes[rows])

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 RECORD = "gnnrag.json"
 SHIPPED = Path(__file__).parent / "checkpoints"
 LANGUAGE = "causal"  # the kind of a language model
+SPAN = "span"  # a reader's encoder with a head
 _APART = {RECORD, "README.md", "questions.json"}  # not what the model computes with
 ConfigT = TypeVar("ConfigT")
 ModelT = TypeVar("ModelT", bound="nn.Module")
@@ -251,8 +252,9 @@ class TunedRole(Role[Any, Any]):
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        cls = find_class("role", f"{self.role}.prompted")
-        role: Any = set_up(from_settings(cls, {**own, **self.prompted}, f"{where}.prompted"), backend=backend)
+        name = "reader.brief" if self.role == "reader" else f"{self.role}.prompted"
+        role: Any = from_settings(find_class("role", name), {**own, **self.prompted}, f"{where}.prompted")
+        role = set_up(role, backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
         for prompt in (prompter.prompt for prompter in role.prompters):
             if known.get(prompt.name) != prompt.digest:

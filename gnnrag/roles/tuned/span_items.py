@@ -15,7 +15,7 @@ import numpy as np
 from gnnrag.index.embedder import BUCKET
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import DATE_RE, Reading, fold
-from gnnrag.text.normalise import drop_qualifier, is_country_word
+from gnnrag.text.normalise import drop_qualifier, find_words, is_country_word
 from gnnrag.text.questions import AnswerType, expected_type, head_noun, question_word
 from gnnrag.text.sentences import beginning, sentence_spans
 from gnnrag.text.support import content_stems
@@ -224,7 +224,6 @@ _OWN = (
 FEATURES: tuple[str, ...] = (*_OWN.split(), *(f"kind_{k}" for k in KINDS), *(f"type_{t}" for t in TYPES))
 _AT = {name: i for i, name in enumerate(FEATURES)}
 _NEAR = 8  # words on each side that surround a candidate
-_TOKEN = re.compile(r"[^\W_]+")
 _COUNTED = re.compile(r"(?i:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|once|twice)\b")
 
 
@@ -318,8 +317,8 @@ class Asked:
     def _around(self, one: Candidate) -> dict[str, float]:
         text = self.reading.texts[one.passage]
         start, _, bag = self.sentence(one)
-        before = [content_stems(w) for w in _TOKEN.findall(text[max(0, one.start - 120) : one.start])[-_NEAR:]]
-        after = [content_stems(w) for w in _TOKEN.findall(text[one.end : one.end + 120])[:_NEAR]]
+        before = [content_stems(w) for w in find_words(text[max(0, one.start - 120) : one.start])[-_NEAR:]]
+        after = [content_stems(w) for w in find_words(text[one.end : one.end + 120])[:_NEAR]]
         near = frozenset[str]().union(*before, *after)
         steps = [d for side in (before[::-1], after) for d, stems in enumerate(side, 1) if stems & self.stems]
         left, right, share = text[max(0, one.start - 14) : one.start], text[one.end : one.end + 2], self.share(bag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from textwrap import shorten
@@ -17,6 +18,7 @@ from gnnrag.session import Session
 
 logger = logging.getLogger(__name__)
 BATCH = 16  # tasks of a model between two writes of a stage's journal
+NEWS_S = 30  # seconds between two lines on calls that are under way
 SHOWN = 20  # tasks that a model refused, of each writer, that the log names
 
 
@@ -77,17 +79,29 @@ class IndexTasks:
     async def _run(self, name: str, writer: Any, tasks: Sequence[Any], concurrency: int) -> list[Any]:
         gate, sessions = asyncio.Semaphore(concurrency), [Session(f"index-{n}") for n in range(len(tasks))]
 
+        answered, started = 0, time.monotonic()
+
         async def work(task: Any, session: Session) -> Any:
+            nonlocal answered
             async with gate:
                 self._check_budget()
                 result = await writer(task, session)
+            answered += 1
             session.flag(name, *result.flags)
             self._spent.update(session.by_role[name])
             return result
 
+        async def tell() -> None:
+            while True:
+                await asyncio.sleep(NEWS_S)
+                past = time.monotonic() - started
+                logger.warning("index: %s: %d of these %d answered after %.0f s", name, answered, len(tasks), past)
+
+        news = asyncio.create_task(tell())
         try:
             results = await asyncio.gather(*map(work, tasks, sessions))
         finally:
+            news.cancel()
             for prompter in writer.prompters:
                 await prompter.backend.close()
         usage = self.usage.setdefault(name, Counter())

@@ -1,10 +1,11 @@
 // The page: which index, which view, by the address after #: #/INDEX/ask, graph?node=, documents, passage/ID.
 
-import { startAsking } from "./ask.js";
+import { indexing, startAsking } from "./ask.js";
 import { leaveDocuments, showDocuments, startDocuments } from "./documents.js";
 import { showGraph, startGraph } from "./graph.js";
 import { api, at, el, link, openPassage, own, say, state } from "./parts.js";
 
+let timer = 0;
 const VIEWS = ["ask", "graph", "documents"];
 
 /** Read again what may be asked, and how; after documents have come or gone it is another state. */
@@ -17,8 +18,11 @@ export async function refresh() {
   const one = own();
   at("about").textContent = !one.name
     ? "Nothing is served for you."
-    : one.state === "ready" ? `${one.name}: ${one.passages.toLocaleString()} passages` : one.state;
+    : one.state !== "ready" && !one.jobs ? one.state
+      : [`${one.name}: ${one.passages.toLocaleString()} passages`, one.jobs ? indexing(one.jobs) : ""].filter(Boolean).join("; ");
   document.dispatchEvent(new CustomEvent("parts"));
+  clearTimeout(timer);
+  timer = setTimeout(() => (document.hidden ? null : refresh().catch(failed)), one.jobs ? 1500 : 30_000);
 }
 
 async function route() {
@@ -44,6 +48,7 @@ async function route() {
 }
 
 async function start() {
+  document.addEventListener("visibilitychange", () => (document.hidden ? null : refresh().catch(failed)));
   startAsking();
   startGraph();
   startDocuments(refresh);

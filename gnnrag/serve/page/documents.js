@@ -5,6 +5,7 @@ import { api, at, el, own, say, under } from "./parts.js";
 const EVERY_MS = 600;
 let timer = 0;
 let changed = () => {};
+const stages = new Map(); // of a job, those that it has had
 const sending = new Map(); // files on their way: name to what is told of them
 
 export function startDocuments(refresh) {
@@ -68,11 +69,25 @@ function draw(jobs) {
   const rows = [...sending].map(([name, told]) => el("li", { class: told === "being sent" ? "" : "failed" }, el("b", {}, name), ` ${told}`));
   for (const job of recent) {
     const doing = job.kind === "add" ? "indexing" : "removing";
-    const words = { queued: "waits", running: job.stage ? `${doing}: ${job.stage}` : doing, done: job.kind === "add" ? `indexed: ${job.message}` : "removed", failed: `failed: ${job.message}` };
+    const words = { queued: "waits", running: job.stage ? `${doing}: ${job.stage}` : doing, done: job.kind === "add" ? `indexed: ${job.message}` : "removed", failed: `failed: ${job.message}`, cancelled: "cancelled" };
     rows.push(el("li", { class: job.state }, el("b", {}, job.document), ` ${words[job.state]}`,
-      job.state === "running" ? el("progress", { max: job.total || 1, value: job.total ? Math.min(job.done, job.total) : null, "aria-label": `${job.document}: ${doing}` }) : null));
+      job.state === "running" ? el("progress", { max: 1, value: progress(job), "aria-label": `${job.document}: ${doing}` }) : null,
+      job.ended ? null : el("button", { type: "button", "aria-label": `Cancel ${job.document}`, onclick: () => cancel(job) }, "Cancel")));
   }
   at("jobs").replaceChildren(...(rows.length ? [el("h2", {}, "Latest changes"), el("ul", {}, ...rows)] : []));
+}
+
+/** Return how far a job is: one bar over all its stages, whose number is not known before, which only grows. */
+function progress(job) {
+  const seen = stages.get(job.key) ?? [];
+  stages.set(job.key, seen);
+  if (job.stage && !seen.includes(job.stage)) seen.push(job.stage);
+  return 1 - 0.7 ** (Math.max(0, seen.length - 1) + (job.total ? Math.min(1, job.done / job.total) : 0));
+}
+
+async function cancel(job) {
+  await api(under(`jobs/${job.key}`), { method: "DELETE" });
+  await follow();
 }
 
 async function list() {

@@ -18,7 +18,7 @@ let shownFor = null; // index and address that the drawing is of
 export function startGraph() {
   at("finder").addEventListener("submit", (event) => {
     event.preventDefault();
-    find(at("find").value.trim()).catch(failed);
+    go(at("find").value.trim()).catch(failed);
   });
   at("clear").addEventListener("click", () => {
     forget();
@@ -61,6 +61,12 @@ async function begin() {
   const names = await find("");
   if (names.length) await expand(names[0].id);
   else draw();
+}
+
+/** Go to the best match of a search; the others are listed. */
+async function go(text) {
+  const [best] = await find(text);
+  if (best) await expand(best.id, true);
 }
 
 async function find(text) {

@@ -74,8 +74,48 @@ export async function* streamed(path, body, signal) {
   }
 }
 
-/** Open a passage in a dialog, its sentence marked and in view. */
-export async function openPassage(id, sentence = "") {
+/** Read `name: value; name: value`, as the row of a table is written in a passage; null where it is none. */
+export function rowOf(text) {
+  const pairs = text.trim().split(/;\s+/).map((part) => part.match(/^([^:;]{1,60}): (.+)$/));
+  return pairs.length > 1 && pairs.every(Boolean) ? new Map(pairs.map(([, name, value]) => [name, value])) : null;
+}
+
+/** Draw rows (cells by column, or null) as one table; `before` are cells that come first, one for each row. */
+export function table(rows, before = [], marked = new Set()) {
+  const columns = [...new Set([...rows].sort((a, b) => b.size - a.size).flatMap((row) => [...row.keys()]))];
+  const cells = (row) => columns.map((name) => el("td", {}, ...(row.get(name) ?? [])));
+  return el("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" }, el("table", {},
+    el("thead", {}, el("tr", {}, before.length ? el("td") : null, ...columns.map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, ...rows.map((row, i) => el("tr", { class: marked.has(i) ? "marked" : null }, before[i] ? el("td", {}, before[i]) : null, ...cells(row))))));
+}
+
+const KINDS = [["pipes", /^\s*\|.*\|\s*$/], ["ul", /^\s*[-*•]\s+(?=\S)/], ["ol", /^\s*\d{1,3}[.)]\s+(?=\S)/], ["p", /\S/]];
+
+/** Draw a text: paragraphs, lists and tables; `inline` makes the nodes of a piece of it. */
+export function drawText(text, inline = (words) => [words]) {
+  const blocks = [];
+  for (const line of text.split("\n")) {
+    const kind = rowOf(line) ? "rows" : KINDS.find(([, pattern]) => pattern.test(line))?.[0] ?? "";
+    if (blocks.at(-1)?.kind === kind) blocks.at(-1).lines.push(line);
+    else blocks.push({ kind, lines: [line] });
+  }
+  return blocks.filter(({ kind }) => kind).map(({ kind, lines }) => {
+    if (kind === "p") return el("p", {}, ...inline(lines.join("\n")));
+    if (kind === "rows") {
+      const marked = new Set(lines.map((line, i) => (line.includes("\u0002") ? i : -1)));
+      return table(lines.map((line) => new Map([...rowOf(line.replace(/[\u0002\u0003]/g, ""))].map(([name, value]) => [name, inline(value)]))), [], marked);
+    }
+    if (kind === "pipes") {
+      const [head, ...rows] = lines.filter((line) => !/^[\s|:-]+$/.test(line)).map((line) => line.trim().slice(1, -1).split("|").map((cell) => cell.trim()));
+      return table(rows.map((row) => new Map(head.map((name, i) => [name, inline(row[i] ?? "")]))));
+    }
+    const start = parseInt(lines[0], 10) || 1;
+    return el(kind, kind === "ol" ? { start } : {}, ...lines.map((line) => el("li", {}, ...inline(line.replace(/^\s*(?:[-*•]|\d{1,3}[.)])\s+/, "")))));
+  });
+}
+
+/** Open a passage in a dialog, what a citation says marked and in view: its range in the text, else its sentence. */
+export async function openPassage(id, { sentence = "", start, end } = {}) {
   const dialog = at("passage");
   const close = el("button", { type: "button", class: "close", onclick: () => dialog.close() }, "Close");
   let found;
@@ -86,22 +126,29 @@ export async function openPassage(id, sentence = "") {
     if (!dialog.open) dialog.showModal();
     return;
   }
-  const [before, marked, after] = found.parts;
-  const mark = marked ? el("mark", { tabindex: "-1" }, marked) : null;
+  const characters = [...found.parts.join("")]; // the server counts code points
+  const [before, marked, after] = end > start
+    ? [characters.slice(0, start), characters.slice(start, end), characters.slice(end)].map((part) => part.join(""))
+    : found.parts;
+  let isOpen = false;
+  const inline = (words) => words.split(/([\u0002\u0003])/).flatMap((part) => {
+    if (part === "\u0002" || part === "\u0003") isOpen = part === "\u0002";
+    return !part || part === "\u0002" || part === "\u0003" ? [] : isOpen ? [el("mark", { tabindex: "-1" }, part)] : [part];
+  });
+  const text = marked ? `${before}\u0002${marked}\u0003${after}` : before + after;
   const step = (name, words) =>
     found[name] ? el("button", { type: "button", onclick: () => openPassage(found[name]) }, words) : null;
   dialog.replaceChildren(
     close,
     el("h2", { id: "passage-title" }, found.title || found.id),
     el("p", { class: "soft" }, found.place),
-    el("p", { class: "text" }, before, mark, after),
+    el("div", { class: "text" }, ...drawText(text, inline)),
     el("p", { class: "row" },
       step("before", "← Passage before"), step("after", "Passage after →"),
       el("a", { href: link("graph", `?node=${encodeURIComponent(`p:${id}`)}`), onclick: () => dialog.close() }, "Show it in the graph")),
   );
   if (!dialog.open) dialog.showModal();
-  if (mark) {
-    mark.scrollIntoView({ block: "center" });
-    mark.focus({ preventScroll: true });
-  }
+  const mark = dialog.querySelector("mark, tr.marked");
+  mark?.scrollIntoView({ block: "center" });
+  mark?.focus({ preventScroll: true });
 }

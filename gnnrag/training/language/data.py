@@ -17,11 +17,12 @@ from gnnrag.io import file_digest
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts import Prompt, load_prompt
-from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
+from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat, brief_reply
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
-from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
 
@@ -80,7 +81,8 @@ class TrainLanguageConfig(CommonConfig):
 def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     if not config.data.rows:
-        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of gnnrag collect-traces")
+        made = "training/make_rows.py" if role == "reader" else "gnnrag collect-traces"
+        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage != "sft" and role != "thoughts":
@@ -91,15 +93,16 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
 
 
-ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
-AnyRow = VerifierRow | ThoughtsRow
+ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
+PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
+AnyRow = VerifierRow | ThoughtsRow | ReaderRow
 
 
 @dataclass
 class RoleRows:
     """The rows of a role."""
 
-    role: str  # `verifier` or `thoughts`
+    role: str  # `verifier`, `thoughts` or `reader`
     prompt: Prompt  # of the role at inference
     prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
     rows: list[AnyRow]  # all of them, in the order of the files
@@ -142,7 +145,7 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
 
     Raises DataError: no such file, a line that is no row, or a row that two files have.
     """
-    prompt = load_prompt(prompt_name or role)
+    prompt = load_prompt(prompt_name or PROMPTS.get(role, role))
     rows: dict[str, AnyRow] = {}
     digests = {}
     for path in map(Path, paths):
@@ -154,11 +157,13 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
     return RoleRows(role, prompt, prompt_name, list(rows.values()), digests)
 
 
-def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
+def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
     """Return the task of a row's decision, with the passages that its chat shows."""
     question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
         return VerifierTask(question, Chain(row.chain, support=row.support), passages)
+    if isinstance(row, ReaderRow):
+        return ReaderTask(question, passages)
     with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
     return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
 
@@ -168,6 +173,9 @@ def chat(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
     task: Any = task_of(row)
     if isinstance(row, VerifierRow):
         return verifier_chat(task, row.selected, prompt)
+    if isinstance(row, ReaderRow):
+        numbers = [place for place, passage in enumerate(row.passages, start=1) if passage.id in row.cited]
+        return brief_chat(task, brief_reply(next(iter(row.answers), ""), numbers), prompt)
     said = Thoughts(row.fast, row.slow, row.sufficient, row.source.get("chain"))
     return thoughts_chat(task, said, prompt)
 

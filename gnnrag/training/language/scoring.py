@@ -10,14 +10,15 @@ from gnnrag.config import to_plain
 from gnnrag.datasets.base import load_configured
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import open_or_build
+from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.parts import build, part_from_settings
 from gnnrag.retrievers.base import Retriever
-from gnnrag.roles.base import Thoughts, ThoughtsTask, Verdict
+from gnnrag.roles.base import Answer, Thoughts, ThoughtsTask, Verdict
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.session import normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, reply_of, task_of
-from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain_of, gold_ranks
+from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import OnProgress, Query
 
 SLOTS = ("fast", "slow")
@@ -109,6 +110,8 @@ def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusGain, mal
 
 def reply_scores(row: AnyRow, result: Any, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
     """Return the metrics of what a role made of a row."""
+    if isinstance(row, ReaderRow):
+        return answer_scores(row, result)
     return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpora)
 
 
@@ -132,3 +135,16 @@ def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, 
         pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
         scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
     return scores | (corpora[row.set](row, queries) if row.set in corpora else {})
+
+
+def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:
+    """Return EM, F1, whether exactly the passages of the row are cited, and whether the answer abstains.
+
+    Where the passages hold no answer, abstaining is right; a reader that failed has not abstained, and is wrong.
+    """
+    abstained = float("abstained" in answer.flags)
+    cited = float(set(answer.support) == set(row.cited) and "reader_failed" not in answer.flags)
+    if not row.answers:
+        return {"em": abstained, "f1": abstained, "cited": cited, "abstained": abstained}
+    scores = {"em": exact_match(answer.text, row.answers), "f1": f1(answer.text, row.answers)}
+    return {**scores, "cited": cited, "abstained": abstained}

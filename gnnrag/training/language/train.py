@@ -49,7 +49,7 @@ try:
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
 
-TITLES = {"verifier": "Verifier", "thoughts": "Thought generator"}
+TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
@@ -280,6 +280,13 @@ class VerifierLanguageTraining(LanguageTraining):
 
     role, prefix = "verifier", "verifier-causal"
     columns = ("precision", "recall", "f1", "parse_failure")
+
+
+class ReaderLanguageTraining(LanguageTraining):
+    """A causal language model that answers briefly, with the passages that it rests on."""
+
+    role, prefix = "reader", "reader-causal"
+    columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):

@@ -1,0 +1,212 @@
+"""What an artefact of an index is, and what the function that makes it may use.
+
+An artefact is a function with a name, inputs and settings, registered by `artefact`. It is made when it is first read,
+as the folder `NAME-KEY/` of the index; the key hashes its settings and the keys of its inputs. It becomes visible only
+when complete, and is never changed. What was computed of single texts stays in tables (`gnnrag.index.tables`), so that
+nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnrag import arrays
+from gnnrag.arrays import Rows
+from gnnrag.config import IndexConfig
+from gnnrag.executors import make_executor
+from gnnrag.index.tables import ValueTable, as_matrix, names_in, text_key
+from gnnrag.index.work import Ask, Embed, Write
+from gnnrag.io import digest
+from gnnrag.types import Passage
+
+Counts = dict[str, Any]  # of an artefact's record
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """How an artefact is made and read."""
+
+    make: Callable[[Work], tuple[Any, Counts]]
+    inputs: Callable[[IndexConfig], Sequence[str]]
+    sections: tuple[str, ...]  # of the settings that it reads
+    settings: Callable[[Any], Any]  # of an index to JSON data on which, besides the inputs, the artefact depends
+    load: Callable[[Any, Path], Any]  # of the index, and the artefact's folder
+
+
+ARTEFACTS: dict[str, Artefact] = {}
+
+
+def artefact(
+    inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]],
+    kind: Any = None,
+    uses: Sequence[str] = (),
+    version: int = 1,
+    settings: Callable[[Any], Any] | None = None,
+    load: Callable[[Any, Path], Any] | None = None,
+) -> Callable[[Callable[[Work], tuple[Any, Counts]]], Callable[[Work], tuple[Any, Counts]]]:
+    """Register a function that returns an artefact's value, as `arrays.save` takes it, and counts for its record.
+
+    Args:
+        inputs: names of the artefacts that it reads, or a function of the settings that returns them.
+        kind: class of the value.
+        uses: what it depends on besides: sections of the settings, `embedder`, and writers, such as `writers.summary`.
+        version: of the code; a new version makes the artefact again.
+        settings: returns what of `uses` decides the artefact; None: all of it.
+        load: reads the value of an artefact that lies in the tables of the index.
+    """
+
+    def register(make: Callable[[Work], tuple[Any, Counts]]) -> Callable[[Work], tuple[Any, Counts]]:
+        of = settings or (lambda index: [setting(index, name) for name in uses])
+        ARTEFACTS[make.__name__] = Artefact(
+            make,
+            (lambda config: inputs) if isinstance(inputs, tuple) else inputs,
+            tuple(uses),
+            lambda index: [version, of(index)],
+            load or (lambda index, folder: arrays.load(folder, kind)),
+        )
+        return make
+
+    return register
+
+
+def folders_in(place: Path | str) -> dict[str, list[str]]:
+    """Return the names of the folders of each artefact that an index has, of whatever passages and settings."""
+    folders: dict[str, list[str]] = defaultdict(list)
+    for folder in sorted(names_in(place)):
+        name = folder.rpartition("-")[0]
+        if name in ARTEFACTS and not folder.endswith(".lance"):
+            folders[name].append(folder)
+    return folders
+
+
+def setting(index: Any, name: str) -> Any:
+    """Return JSON data that changes whenever what is made with a section, with the embedder or a writer would."""
+    if name == "embedder":
+        return index.embedder.identity
+    section, _, writer = name.partition(".")
+    return index.tasks.identity(writer) if writer else asdict(getattr(index.config, section))
+
+
+class Work:
+    """What a function may use while it makes an artefact of an index.
+
+    `settings` is a digest of the artefact's settings; `tables` gathers the names of the tables that it rests on.
+    """
+
+    def __init__(self, index: Any, name: str = "", settings: str = "") -> None:
+        self.index, self.name, self.settings = index, name, settings
+        self.config: IndexConfig = index.config
+        self.read = index.read
+        self.tables: list[str] = []
+        self._total = 0
+
+    @property
+    def passages(self) -> Sequence[Passage]:
+        """The corpus."""
+        return self.index.passages  # type: ignore[no-any-return]
+
+    @property
+    def tasks(self) -> Any:
+        """Runs the roles that write for an index: summaries, reports, extraction by a model."""
+        return self.index.tasks
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Keys of the passages' titles and texts; a change of ids or order alone leaves them equal."""
+        return self.index.table.keys.to_pylist()  # type: ignore[no-any-return]
+
+    def computed(
+        self,
+        name: str,
+        made_with: str,
+        keys: Sequence[str],
+        items: Sequence[Any],
+        work: Callable[[list[Any]], Any],
+        batch: int,
+        kind: pa.DataType | None = None,
+    ) -> tuple[ValueTable, int]:
+        """Return the table of a value for each key, each computed once, whatever happens; and how many were new.
+
+        `work` turns at most `batch` items into their values, None for a failure, which later calls try again; that of
+        `gnnrag.index.work` is done by the configured executor. The values are kept in the table of `name` and
+        `made_with`, as Arrow type `kind`; None: vectors.
+        """
+        self.tables.append(f"{name}-{made_with[:16]}")
+        table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)
+        missing = table.missing(keys)
+        self._total += len(keys)
+        self._advance(len(keys) - len(missing))
+        chunks = [missing[start : start + batch] for start in range(0, len(missing), batch)]
+        batches = (([keys[i] for i in chunk], _picked(items, chunk)) for chunk in chunks)
+        executor = self.config.executor
+        try:
+            if executor.name == "local" or not hasattr(work, "here"):
+                for keys_of_batch, picked in batches:
+                    table.add(keys_of_batch, work(picked))
+                    self._advance(len(picked))
+            elif chunks:
+                there = Write(table.uri, kind, replace(work, here=None))  # type: ignore[type-var]
+                for position, (written, spent) in make_executor(executor).map(there, list(batches)):
+                    table.add_fragments(*written)
+                    self._advance(len(chunks[position]))
+                    for writer, usage in spent.items():
+                        self.tasks.count(writer, usage)
+        finally:
+            table.close()
+        return table, len(missing)
+
+    def _advance(self, count: int) -> None:
+        if self.name:
+            self.index.progress(self.name, count, self._total)
+
+    def written(
+        self, name: str, made_with: Any, keys: Sequence[str], items: Sequence[Any], work: Any, batch: int
+    ) -> tuple[list[Any], int]:
+        """Return what `computed` does for values that are JSON data, of which `work` gives the texts."""
+        table, new = self.computed(name, made_with, keys, items, work, batch, pa.large_string())
+        return [None if value is None else json.loads(value) for value in table.take(keys).to_pylist()], new
+
+    def asked(
+        self,
+        name: str,
+        writer: str,
+        made_with: Sequence[Any],
+        keys: Sequence[str],
+        tasks: Sequence[Any],
+        encode: Callable[[Any], Any],
+        batch: int = 64,
+    ) -> tuple[list[Any], int]:
+        """Return what a writer makes of tasks, as JSON data by `encode`; `batch`: tasks at a time, without a model."""
+        identity = digest([self.tasks.identity(writer), *made_with])
+        work = Ask(self.config, writer, encode, self.tasks)
+        return self.written(name, identity, keys, tasks, work, self.tasks.batch(writer, batch))
+
+    def embed(self, strings: Sequence[str]) -> tuple[np.ndarray, int]:
+        """Embed each distinct string once: (len(strings), dim) float32 rows, and how many were new."""
+        if not len(strings):
+            return np.zeros((0, 0), np.float32), 0
+        keys = [text_key("", text) for text in strings]
+        table, new = self.embedded("string-vectors", keys, strings)
+        return as_matrix(table.take(keys)), new
+
+    def embedded(self, name: str, keys: Sequence[str], texts: Sequence[str | Passage]) -> tuple[ValueTable, int]:
+        """Return the table `name` with the vectors of texts, or of passages, by their keys; and how many were new."""
+        embedder = self.index.embedder
+        made_with = hashlib.sha256(embedder.identity.encode()).hexdigest()
+        return self.computed(name, made_with, keys, texts, Embed(self.config.embedder, embedder), embedder.block)
+
+
+def _picked(items: Sequence[Any], positions: list[int]) -> list[Any]:
+    first, last = positions[0], positions[-1] + 1
+    if isinstance(items, Rows) and last - first == len(positions):
+        return items[first:last]  # type: ignore[no-any-return]  # much faster than one by one
+    return [items[i] for i in positions]

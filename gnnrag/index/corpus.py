@@ -1,0 +1,104 @@
+"""Artefacts of the passages: sentences and phrases, their graph, titles, BM25, vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnrag.arrays import Rows
+from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
+from gnnrag.graphs.titles import Titles, layout_of, titles_of
+from gnnrag.index.artefacts import Counts, Work, artefact
+from gnnrag.index.lexical import Lexical
+from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
+from gnnrag.index.tables import as_matrix, whole
+from gnnrag.index.work import Analyse
+from gnnrag.text.analyse import PassageText, resolve_language
+
+_TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
+
+
+def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
+    def make(row: dict[str, Any]) -> PassageText:
+        return PassageText(tuple(row["sentences"]), tuple(map(tuple, row["phrases"])))
+
+    return Rows([whole(index.table_of("text").take(index.table.keys))], make)
+
+
+def _text_settings(index: Any) -> list[Any]:
+    text = index.config.text
+    return [resolve_language(text.language), text.phrase_rules, text.title_mode, text.splitter]
+
+
+@artefact(("passages",), uses=("text",), version=7, settings=_text_settings, load=_load_text)
+def text(work: Work) -> tuple[None, Counts]:
+    """Sentences and phrases of each passage."""
+    language = resolve_language(work.config.text.language)
+    analyse = Analyse(replace(work.config.text, language=language))
+    work.computed("text", work.settings, work.keys, work.passages, analyse, 1000, _TEXT)
+    return None, {"language": language}
+
+
+@artefact(("text",), kind=HierarchyGraph, version=6)
+def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
+    """The contextual hierarchy graph of MGranRAG."""
+    graph = build_hierarchy(work.read("text"))
+    counts = {"nodes": graph.num_nodes, "edges": len(graph.neighbours.values) // 2}
+    return graph, {**counts, "sentences": len(graph.sentences), "phrases": len(graph.phrases)}
+
+
+@artefact(("passages", "hierarchy"), kind=Titles, version=4)
+def titles(work: Work) -> tuple[Titles, Counts]:
+    """What passages are known by, and where they stand in their documents."""
+    tables = titles_of(work.passages, work.read("hierarchy"))
+    return Titles(tables, layout_of(work.passages)), {"forms": len(tables.forms)}
+
+
+def _load_lexical(index: Any, folder: Path) -> Lexical:
+    how = index.config.lexical
+    with index.locked():
+        return Lexical(index.table.with_bm25(how.language, how.tokenizer))
+
+
+@artefact(("passages",), uses=("lexical",), version=7, load=_load_lexical)
+def lexical(work: Work) -> tuple[None, Counts]:
+    """The BM25 index of the table of passages."""
+    how = work.config.lexical
+    work.index.table.with_bm25(how.language, how.tokenizer)
+    return None, {"passages": len(work.passages)}
+
+
+def _load_embeddings(index: Any, folder: Path) -> np.ndarray:
+    return as_matrix(index.table_of("embeddings").take(index.table.keys))
+
+
+@artefact(("passages",), uses=("embedder",), version=3, load=_load_embeddings)
+def embeddings(work: Work) -> tuple[None, Counts]:
+    """Unit vectors of the passages, (num_passages, dim) float32."""
+    table, new = work.embedded("embeddings", work.keys, work.passages)
+    if len(work.passages) > FLAT_UP_TO:
+        index_vectors(table.uri)
+    return None, {"dim": table.dim, "computed": new}
+
+
+def string_vectors(work: Work, strings: Sequence[str], name: str) -> tuple[np.ndarray, Counts]:
+    """Return the vectors of strings, (len(strings), dim) float16; `name` is that of the strings in the record."""
+    vectors, new = work.embed(strings)
+    return vectors.astype(np.float16), {name: len(vectors), "computed": new}
+
+
+@artefact(("hierarchy",), kind=np.ndarray, uses=("embedder",), version=2)
+def phrase_vectors(work: Work) -> tuple[np.ndarray, Counts]:
+    """A vector per phrase node."""
+    return string_vectors(work, work.read("hierarchy").phrases, "phrases")
+
+
+@artefact(("hierarchy",), kind=np.ndarray, uses=("embedder",), version=2)
+def sentence_vectors(work: Work) -> tuple[np.ndarray, Counts]:
+    """A vector per sentence node."""
+    return string_vectors(work, work.read("hierarchy").sentences, "sentences")

@@ -1,0 +1,87 @@
+"""Artefacts of summaries: RAPTOR's tree, communities and their reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from gnnrag.arrays import Lists
+from gnnrag.graphs.communities import Communities, find_communities
+from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
+from gnnrag.index.artefacts import Counts, Work, artefact
+from gnnrag.index.reports import Reports, ReportTasks, draft_of, embedded_sentences
+from gnnrag.io import digest
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.roles.writers.base import ReportDraft, SummaryTask
+
+
+@artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=3)
+def tree(work: Work) -> tuple[SummaryTree, Counts]:
+    """Summaries of clusters of passages, of clusters of those, and so on; and the vectors of all summaries.
+
+    Those of texts seen before are kept; clusters are computed anew, so the tree equals that of a rebuild.
+    """
+    config = work.config.tree
+    counts = dict.fromkeys(("written", "kept", "embedded"), 0)
+
+    def summarise(clusters: list[list[str]]) -> list[str]:
+        keys = [digest([digest(text) for text in texts]) for texts in clusters]
+        tasks = [SummaryTask(tuple(texts), config.summary_words) for texts in clusters]
+        summaries, new = work.asked("tree", "summary", [config.summary_words], keys, tasks, attrgetter("text"))
+        counts["written"] += new
+        counts["kept"] += len(set(keys)) - new
+        return summaries
+
+    def embed(texts: list[str]) -> np.ndarray:
+        vectors, new = work.embed(texts)
+        counts["embedded"] += new
+        return vectors
+
+    hashes, texts = [digest([p.title, p.text]) for p in work.passages], [p.content for p in work.passages]
+    tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
+    leaves = Layer(work.read("embeddings"), hashes, tokens)
+    made = build_tree(leaves, texts, config, summarise, embed, estimate_tokens)
+    layers = [len(nodes) for nodes in made.layers]
+    return made, {"layers": layers, "summaries": made.num_summaries, **counts, **work.tasks.record("summary")}
+
+
+@artefact(("knowledge",), kind=Communities, uses=("communities",), version=4)
+def communities(work: Work) -> tuple[Communities, Counts]:
+    """The hierarchy of communities: a function of the knowledge graph."""
+    config = work.config.communities
+    found = find_communities(work.read("knowledge"), config.max_cluster_size, config.resolution, config.randomness)
+    depth = int(found.levels.max(initial=-1)) + 1
+    counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
+    return found, {**counts, "entities in one": len(np.unique(found.members.values))}
+
+
+@artefact(
+    ("passages", "communities", "knowledge"),
+    kind=Reports, uses=("communities", "embedder", "writers.report"), version=3,
+)  # fmt: skip
+def reports(work: Work) -> tuple[Reports, Counts]:
+    """Reports on all communities, from the bottom up; written again only where their sources changed."""
+    groups, config = work.read("communities"), work.config.communities
+    tasks = ReportTasks(work.read("knowledge"), groups, work.passages, config.report_tokens, config.report_words)
+    rows, drafts, made = list[Any]([None] * len(groups)), list[ReportDraft | None]([None] * len(groups)), 0
+    for level in range(int(groups.levels.max(initial=-1)), -1, -1):
+        wave = np.flatnonzero(groups.levels == level).tolist()
+        asked = [tasks.task(i, drafts) for i in wave]
+        keys = [digest(asdict(task)) for task in asked]
+        written, new = work.asked("reports", "report", (), keys, asked, asdict, 256)
+        made += new
+        for i, key, row in zip(wave, keys, written, strict=True):
+            rows[i], drafts[i] = (key, row), draft_of(row)
+    position: dict[str, int] = {}
+    shown = [
+        embedded_sentences(draft) if draft and level <= config.vector_level else []
+        for draft, level in zip(drafts, groups.levels.tolist(), strict=True)
+    ]
+    sentences = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in shown])
+    matrix, new = work.embed(list(position))
+    counts = {"reports": len(rows), "made": made, "reused": len(rows) - made, "sentences": len(position)}
+    found = Reports(rows, matrix.astype(np.float16), sentences)
+    return found, {**counts, "computed": new, **work.tasks.record("report")}

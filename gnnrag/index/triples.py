@@ -1,0 +1,311 @@
+"""Artefacts of triples: extraction, the entity graph, the knowledge graph, the message graph, and their vectors."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag import arrays
+from gnnrag.arrays import Lists
+from gnnrag.config import IndexConfig
+from gnnrag.errors import ConfigError, DataError, LLMError
+from gnnrag.extract import make_extractor
+from gnnrag.extract.base import Extraction, Extractor
+from gnnrag.extract.rules import is_titled
+from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, Triple, build_entity_graph
+from gnnrag.graphs.folding import fold
+from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
+from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
+from gnnrag.graphs.synonyms import (
+    candidate_clusters,
+    find_synonyms,
+    renaming,
+    resolution_text,
+    without_loops,
+)
+from gnnrag.graphs.titles import TitleMatcher, build_titles
+from gnnrag.index.artefacts import Counts, Work, artefact, setting
+from gnnrag.index.corpus import string_vectors
+from gnnrag.index.work import Extract
+from gnnrag.io import digest
+from gnnrag.roles.writers.base import CurateTask, SummaryTask
+from gnnrag.text.analyse import PassageText
+from gnnrag.text.normalise import norm_phrase, phrase_key
+from gnnrag.text.sentences import count_words
+
+logger = logging.getLogger(__name__)
+
+
+# --------------------------------------------------------------------------------------------------------- extraction
+def _extractor(index: Any) -> Extractor:
+    """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
+    config = index.config.extract
+    if config.terms == "auto":
+        config = replace(config, terms="off" if is_titled(index.passages) else "on")
+    return make_extractor(config, lambda: index.tasks)
+
+
+def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
+    """Return one Extraction per passage; an empty one where nothing is known."""
+    rows = index.table_of("extraction").take(arrays.load(folder, list)).to_pylist()
+    return [Extraction() if row is None else Extraction.from_json(json.loads(row)) for row in rows]
+
+
+@artefact(
+    lambda config: ("passages", "text") if config.extract.method == "offline" else ("passages",),
+    uses=("extract", "writers.triples"),
+    version=2,
+    settings=lambda index: _extractor(index).identity,
+    load=_load_extraction,
+)
+def extraction(work: Work) -> tuple[list[str], Counts]:
+    """Entities and triples of each passage; the value holds their keys in the table."""
+    extractor, config = _extractor(work.index), work.config.extract
+    texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(work.passages)
+    extractor.read_corpus(work.passages, texts)
+    keys = [digest(extractor.key(p, text)) for p, text in zip(work.passages, texts, strict=True)]
+
+    def compute(pairs: list[Any]) -> list[Any]:
+        rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
+        return [None if row is None else json.dumps(row.to_json()) for row in rows]
+
+    if config.method == "prompted":
+        items: Sequence[Any] = work.passages
+        extract: Any = Extract(work.config, "triples", Extraction.to_json, work.tasks)
+    else:
+        items, extract = list(zip(work.passages, texts, strict=True)), compute
+    values, _ = work.written("extraction", work.settings, keys, items, extract, extractor.batch_size)
+
+    failed = sum(value is None for value in values)
+    if failed > extractor.max_failed * len(values):
+        raise LLMError(
+            f"extraction failed for {failed} of {len(values)} passages: the model refused them, or its replies could "
+            "not be read. All others are kept, and the same command asks for these again; another model, more "
+            "index.writers.triples.options.max_tokens, or a higher index.extract.max_failed "
+            f"(now {extractor.max_failed:g}) helps"
+        )
+    if config.path and failed == len(values):
+        shown = ", ".join(repr(p.id) for p in work.passages[:3])
+        problem = f"holds no record of any passage; the passages are called {shown}, ..."
+        raise DataError(config.path, f"{problem} See data/README.md for what a row must hold")
+    records = [value for value in values if value is not None]
+    sizes = {name: sum(len(v.get(name, ())) for v in records) for name in ("relations", "hyperedges")}
+    return keys, {
+        "entities": sum(len(v["entities"]) for v in records),
+        "triples": sum(len(v["triples"]) for v in records),
+        **{name: size for name, size in sizes.items() if size},
+        "malformed triples": sum(v["malformed"] for v in records),
+        "passages without a record": failed,
+        **extractor.record,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- entity graph
+def _unit_rows(halves: np.ndarray) -> np.ndarray:
+    """Return float16 rows as float32 rows of unit length; each result depends on its own row only."""
+    rows = halves.astype(np.float32)
+    return rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)).clip(1e-12)  # type: ignore[no-any-return]
+
+
+def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
+    stored: EntityKnowledge = arrays.load(folder, EntityKnowledge)
+    graph = replace(stored.graph, facts=[tuple(fact) for fact in stored.graph.facts])  # type: ignore[misc]
+    vectors = _unit_rows(stored.entity_vectors), _unit_rows(stored.statement_vectors)
+    return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)
+
+
+@artefact(("extraction",), uses=("graph", "embedder"), version=6, load=_load_entity_graph)
+def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
+    """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
+    config, extractions = work.config.graph, work.read("extraction")
+    style = config.fact_text
+    if style == "auto":
+        style = "statement" if any(passage.is_sentences for passage in extractions) else "tuple"
+    graph = build_entity_graph([passage.as_triples() for passage in extractions], config.norm)
+    position: dict[str, int] = {}
+    rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
+    vectors, new = work.embed([*graph.entities, *position])
+    halves = vectors.astype(np.float16)
+    names, statements = halves[: graph.num_entities], halves[graph.num_entities :]
+    pairs, cosines = find_synonyms(graph.entities, _unit_rows(names), config.synonym_threshold, config.synonym_max)
+    graph = replace(graph, synonyms=pairs, similarities=cosines)
+    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), style == "statement")
+    counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
+    spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
+    if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
+        counts["names without a normal form"] = nameless
+        problem = "of %d names %d have no letter that index.graph.norm=%s keeps; index.graph.norm=unicode keeps all"
+        logger.warning(f"index, entity_graph: {problem}", len(spelt), nameless, config.norm)
+    return knowledge, {**counts, "synonyms": len(cosines), "computed": new}
+
+
+def fact_string(fact: Triple, style: str) -> str:
+    """Return what is embedded of a fact: its tuple, its words (plain), or head and sentence (statement)."""
+    if style == "tuple":
+        return str(fact)
+    return " ".join(fact) if style == "plain" else f"{fact[0]}: {fact[1]}"
+
+
+# ---------------------------------------------------------------------------------------------------- knowledge graph
+def _reads_sentences(config: IndexConfig) -> bool:
+    return config.extract.method != "kb"
+
+
+def _knowledge_settings(index: Any) -> list[Any]:
+    config = index.config.knowledge
+    used = ["embedder", "writers.curator"] if config.resolve else []
+    used += ["writers.summary"] if config.description_words is not None else []
+    return [asdict(config), *(setting(index, name) for name in used)]
+
+
+@artefact(
+    lambda config: ("extraction", "text") if _reads_sentences(config) else ("extraction",),
+    kind=KnowledgeGraph,
+    uses=("knowledge", "writers.curator", "writers.summary"),
+    version=5,
+    settings=_knowledge_settings,
+)
+def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
+    """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
+    config, sentences = work.config.knowledge, None
+    if _reads_sentences(work.config):
+        sentences = [text.sentences for text in work.read("text")]
+
+    def folded(extractions: Any, renamed: Mapping[str, str]) -> KnowledgeGraph:
+        return fold(extractions, sentences, renamed)
+
+    extractions, counts = work.read("extraction"), Counter[str]()
+    graph = folded(extractions, {})
+    if config.resolve and graph.num_entities:
+        graph, resolved = _resolved(work, graph, extractions, folded)
+        counts.update(resolved)
+    if config.description_words is not None:
+        graph, shortened = _shortened(work, graph, config.description_words)
+        counts.update(shortened)
+    sizes = {"entities": graph.num_entities, "relations": graph.num_relations, "hyperedges": len(graph.hyper_texts)}
+    return graph, {**sizes, "isolated": int((graph.degrees == 0).sum()), **counts}
+
+
+Fold = Callable[[Sequence[Extraction], Mapping[str, str]], KnowledgeGraph]
+
+
+def _resolved(
+    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], folded: Fold
+) -> tuple[KnowledgeGraph, Counts]:
+    """Return the graph in which the names are one that the writer `curator` takes for one thing."""
+    texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
+    rows, _ = work.embed(texts)
+    clusters = candidate_clusters(graph, _unit_rows(rows.astype(np.float16)), work.config.knowledge.resolve_threshold)
+    tasks = [
+        CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))
+        for cluster in clusters
+    ]
+    groups, new = _decided(work, "curator", tasks, attrgetter("groups"))
+    groups = [group for cluster in groups for group in cluster]
+    renamed = renaming(graph, groups)
+    merged = sum(len(group) - 1 for group in groups)
+    counts = {"merged": merged, "decided": new, **work.tasks.record("curator")}
+    return folded(without_loops(extractions, renamed), renamed), counts
+
+
+def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[KnowledgeGraph, Counts]:
+    """Summarise what many passages say of an entity or a relation; a relation that is a sentence stays as it is."""
+    subjects = [f"{graph.names[h]} and {graph.names[t]}" for h, t in graph.ends.tolist()]
+    said = list(zip(graph.names, graph.descriptions, strict=True))
+    said += [(s, text if label else "") for s, label, text in zip(subjects, graph.labels, graph.texts, strict=True)]
+    long = [i for i, (_, text) in enumerate(said) if count_words(text) > words]
+    if not long:
+        return graph, {}
+    tasks = [SummaryTask(tuple(said[i][1].split("\n")), max(words // 2, 1), said[i][0]) for i in long]
+    texts, (summaries, new) = [*graph.descriptions, *graph.texts], _decided(work, "summary", tasks, attrgetter("text"))
+    for i, text in zip(long, summaries, strict=True):
+        texts[i] = text or texts[i]
+    count = graph.num_entities
+    counts = {"summarised": len(long), "decided": new, **work.tasks.record("summary")}
+    return replace(graph, descriptions=tuple(texts[:count]), texts=tuple(texts[count:])), counts
+
+
+def _decided(work: Work, writer: str, tasks: Sequence[Any], encode: Callable[[Any], Any]) -> tuple[list[Any], int]:
+    """Return the results of a writer: an index changed step by step has those of one that was built at once."""
+    keys = [digest(asdict(task)) for task in tasks]
+    return work.asked(f"knowledge-{writer}", writer, (), keys, tasks, encode, 16)
+
+
+@artefact(("knowledge",), kind=KnowledgeVectors, uses=("embedder",), version=2)
+def knowledge_vectors(work: Work) -> tuple[KnowledgeVectors, Counts]:
+    """The vectors of entities, names, relations and hyperedges; those of strings seen before are kept."""
+    texts, position = work.read("knowledge").embedded_texts(), dict[str, int]()
+    rows = Lists.of([[position.setdefault(t, len(position)) for t in texts[table]] for table in TABLES])
+    vectors, new = work.embed(list(position))
+    return KnowledgeVectors(vectors.astype(np.float16), rows), {"strings": len(position), "computed": new}
+
+
+# ------------------------------------------------------------------------------------------------------ message graph
+def wanted_facts(config: IndexConfig) -> str:
+    """Return which facts the graph has: `index.gnn.facts`, or where that is `auto`, what the index's triples are.
+
+    Raises ConfigError for triples that rules made: their relations are sentences, of which no two are alike.
+    """
+    facts, method = config.gnn.facts, config.extract.method
+    if facts == "auto":
+        facts = "none" if method == "offline" else "triples"
+    elif facts == "triples" and method == "offline":
+        raise ConfigError(f"index.gnn.facts={facts} does not go with index.extract.method={method}: give none or auto")
+    if facts == "none" and not has_structure(config):
+        raise ConfigError("index.gnn.structure=false index.gnn.facts=none: nothing would be in the graph")
+    return facts
+
+
+def has_structure(config: IndexConfig) -> bool:
+    """Tell whether passages and sentences are nodes: as `index.gnn.structure` says, but never for a knowledge base."""
+    return config.gnn.structure and config.extract.method != "kb"
+
+
+def _message_inputs(config: IndexConfig) -> list[str]:
+    needs = ["passages"]  # the hierarchy graph knows no titles
+    needs += ["hierarchy"] if has_structure(config) else []
+    needs += ["extraction"] if wanted_facts(config) != "none" else []
+    return [*needs, "entity_graph"] if config.gnn.synonyms else needs
+
+
+@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=4)
+def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
+    """The message graph: structure of a corpus, facts, or both."""
+    facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None
+    if (wanted := wanted_facts(work.config)) != "none":
+        facts = [passage.as_triples() for passage in work.read("extraction")]
+        if not any(facts):
+            raise DataError(work.index.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
+    if work.config.gnn.synonyms:
+        alike: EntityGraph = work.read("entity_graph").graph
+        similar = [(alike.entities[i], alike.entities[j]) for i, j in np.sort(alike.synonyms, axis=1).tolist()]
+    if has_structure(work.config):
+        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.passages]
+        matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
+        graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
+    else:
+        graph = fact_graph(facts, str if work.config.extract.method == "kb" else phrase_key, similar)
+    counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}
+    counts |= {"relations": graph.num_relations, "triples": len(graph.triples)}
+    return MessageKnowledge(graph, grounding), counts
+
+
+@artefact(("message_graph",), kind=np.ndarray, uses=("embedder",), version=2)
+def entity_vectors(work: Work) -> tuple[np.ndarray, Counts]:
+    """A vector per entity of the message graph."""
+    return string_vectors(work, work.read("message_graph").graph.entities, "entities")
+
+
+@artefact(("message_graph",), kind=np.ndarray, uses=("embedder",), version=2)
+def relation_vectors(work: Work) -> tuple[np.ndarray, Counts]:
+    """A vector per relation of the message graph, and per inverse: of `inverse_` + text."""
+    texts = work.read("message_graph").graph.relations
+    return string_vectors(work, [*texts, *(f"inverse_{text}" for text in texts)], "relations")
