@@ -304,6 +304,17 @@ def test_repeated_tokens_in_other_programs_formats_are_read_or_left_out_in_time(
 
 
 @pytest.mark.parametrize(
+    "line", [".. index::\n", ".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::"]
+)
+@pytest.mark.parametrize("blank", [" ", "\t", " \n", "  a\n"])
+def test_directives_before_blanks_are_read_in_linear_time(folder, line, blank):
+    root = folder({"a.rst": f"{line}{blank * (100_000 // len(blank))}"})
+    started = time.process_time()
+    read_document(root / "a.rst")
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
     "charset", ["undefined", "idna", "punycode", "rot13", "hex", "no-such", "utf-7", "unicode_escape"]
 )
 def test_no_charset_that_a_page_names_ends_a_folder(folder, charset):
