@@ -8,6 +8,7 @@ import time
 import zlib
 from datetime import date
 from functools import cache
+from html import escape
 
 import pytest
 from hypothesis import given, settings
@@ -274,6 +275,51 @@ def test_repeated_tokens_are_read_or_left_out_in_time(folder, suffix):
             started = time.monotonic()
             reader.read(folder({name: f"x\n{text}\nx" if suffix != "jsonl" else text}) / name)
             assert time.monotonic() - started < child.WALL_SECONDS, token
+
+
+WRAPPED = {
+    "docx": lambda text: docx([("", text), [[text, text]]]),
+    "epub": lambda text: epub("x", {"a.xhtml": f"<p>{escape(text)}</p>"}),
+    "ipynb": lambda text: json.dumps(NOTEBOOK | {"cells": [{"cell_type": "markdown", "metadata": {}, "source": text}]}),
+    "odt": lambda text: open_document(f"<text:p>{escape(text)}</text:p>"),
+    "ods": lambda text: open_document(open_table([["a", "b"], [escape(text), "1"]]), "spreadsheet"),
+    "pptx": lambda text: pptx([(text, [text], "")]),
+    "tsv": lambda text: f"a\tb\n{text}\t1\n",
+    "xlsx": lambda text: xlsx({"S": [["a", "b"], [text[:30_000], "1"]]}),
+    "htm": lambda text: f"<h1>x</h1>{text}",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", WRAPPED)
+def test_repeated_tokens_in_other_programs_formats_are_read_or_left_out_in_time(folder, suffix):
+    with DocumentReader(Chunking()) as reader:
+        for number, token in enumerate(REPEATED):
+            content = WRAPPED[suffix](token * (60_000 // len(token)))
+            name = f"{number}.{suffix}"
+            started = time.monotonic()
+            reader.read(folder({name: content}) / name)
+            assert time.monotonic() - started < child.WALL_SECONDS, token
+
+
+@pytest.mark.parametrize(
+    "line", [".. index::\n", ".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::"]
+)
+@pytest.mark.parametrize("blank", [" ", "\t", " \n", "  a\n"])
+def test_directives_before_blanks_are_read_in_linear_time(folder, line, blank):
+    root = folder({"a.rst": f"{line}{blank * (100_000 // len(blank))}"})
+    started = time.process_time()
+    read_document(root / "a.rst")
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "charset", ["undefined", "idna", "punycode", "rot13", "hex", "no-such", "utf-7", "unicode_escape"]
+)
+def test_no_charset_that_a_page_names_ends_a_folder(folder, charset):
+    page = f"<meta charset={charset}><p>M\xfcnster lies there, \x9a \xdf.</p>".encode("latin-1")
+    data = load_passages(folder({"a.html": page, "b.txt": "Fine."}))
+    assert data.passages[-1].text == "Fine." and len(data.report) == 2
 
 
 def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monkeypatch):

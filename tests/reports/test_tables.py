@@ -170,7 +170,8 @@ FOLLOWED = [
         ("RAPTOR", [*RAPTOR, "method.channel=both"]), ("HippoRAG2", HIPPO2),
         ("GraphRAG", ["graphrag 3.1.2", "extract.format=lightrag", "profile=released", "reader_notes=null"]))),
     *((f"bdtr/{table}", row, more) for table in ("table1", "table2") for row, more in (
-        ("IRCOT", IRCOT), ("GCOT", RAW), ("TOG", RAW), ("IRGS", RAW), ("BDTR", LETTER))),
+        ("IRCOT", IRCOT), ("GCOT", RAW), ("TOG", RAW), ("TOG on the knowledge graph", ["depth 3, width 3"]),
+        ("IRGS", RAW), ("BDTR", LETTER))),
     *(("bdtr/table2", row, HIPPO2) for row in ("Original", "BDTR")),
     *((f"bdtr/{table}", row, [*RAPTOR, *more]) for table, row, more in (
         ("table3", "IRCOT", IRCOT), ("table3", "BDTR", LETTER), ("table5", "neither", ["method.channel=both"]),
