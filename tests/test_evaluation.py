@@ -233,18 +233,3 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
     before = index.fingerprint
     assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before
-
-
-@pytest.mark.parametrize(
-    "settings, named",
-    [
-        (["roles.verifier=tuned", "roles.verifier.path=runs/mine"], ["roles.verifier=tuned, roles.verifier.path"]),
-        (["roles.reader.options.guess=true", "roles.verifier.options.keep=3"], ["roles.verifier.options"]),
-        (["roles.reader.model=some", "roles.reader.llm=hf"], ["roles.reader.llm, roles.reader.model"]),
-        (["method=bdtr", "roles.verifier=oracle"], []),
-        (["roles=prompted", "llm=scripted", "roles.reader.model=some"], []),
-    ],
-)
-def test_settings_of_roles_that_nobody_asks_are_named(config: Any, settings: list[str], named: list[str]) -> None:
-    notes = evaluate_module.idle_settings(config("method=single", *settings))
-    assert [note.partition(": without effect")[0] for note in notes] == named

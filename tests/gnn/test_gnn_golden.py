@@ -10,9 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gnnrag.arrays import Lists
 from gnnrag.gnn import LossConfig
-from gnnrag.gnn.model import Incidence
 from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce
 from tests.helpers import gfm
 
@@ -47,17 +45,6 @@ def test_upstream_direction_equals_turned_edges() -> None:
     turned = replace(batch, source=batch.target, target=batch.source)
     close(gfm.golden_model()(turned).T, expected)
     close(gfm.golden_model(upstream_direction=True)(batch).T, expected)
-
-
-def documents() -> Incidence:
-    lists = [[d for d, members in enumerate(gfm.DOCUMENTS) if v in members] for v in range(5)]
-    return Incidence.of(Lists.of(lists), 3)
-
-
-def test_seed_weights_follow_document_frequency() -> None:
-    frequency = documents().frequency
-    assert frequency.tolist() == [1, 2, 2, 1, 0]
-    assert gfm.WEIGHTS.tolist() == [1 / f if f else 0 for f in frequency.tolist()]
 
 
 def test_supervised_losses() -> None:
