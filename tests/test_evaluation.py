@@ -199,18 +199,6 @@ def test_the_oracle_is_the_ceiling(config: Any) -> None:
     assert oracle["retrieval/recall@5"] > 0.8
 
 
-def test_prompted_roles_are_recorded(config: Any) -> None:
-    rules = "[{match: '.', reply: 'Answer: yes'}]"
-    path, metrics = evaluate(
-        config("data.limit=3", "method=single", "roles=prompted", "llm=scripted", f"llm.rules={rules}")
-    )
-    assert metrics["failed"] == 0 and metrics["cost/llm_calls"] == 1
-    log = [json.loads(line) for line in (path / "log.jsonl").read_text().splitlines()]
-    record = next(row["roles"] for row in log if row["event"] == "predicted")
-    assert record["reader"]["impl"] == "prompted" and record["reader"]["llm"]["type"] == "scripted"
-    assert set(record["reader"]["prompts"]) == {"reader", "reader_cited", "reader_closed"}
-
-
 def test_titles_can_be_left_out(config: Any) -> None:
     titled, bare = (load_data_for(config(*more)) for more in ((), ("data.titles=false",)))
     assert any(passage.title for passage in titled.passages)

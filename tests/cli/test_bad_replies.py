@@ -124,7 +124,7 @@ def test_a_run_says_it_and_ends_with_code_1(run: tuple[Path, int, str, str]) -> 
     assert json.loads((path / "metrics.json").read_text())["replies"] == WANTED
     assert shown(out) == SHOWN and "36 (36%)" in out and out.endswith(f"{path}\n")
     lines = err.splitlines()
-    assert [line.split(":")[1].strip() for line in lines if "replies are bad" in line] == [*WANTED]
+    assert {line.split(": ")[1] for line in lines if "replies are bad" in line} == WANTED.keys()
     assert sum(line.startswith("error: ") for line in lines) == 1
     assert "run.max_bad_replies=0.5 allows: reader (81%). Rows and metrics are written" in lines[-1]
 
@@ -140,7 +140,7 @@ def test_the_writers_of_an_index_are_told(
     assert app.run(["index", "build", "--stages=tree", *given]) == 0
     found = shown(capsys.readouterr().out)["summary"]
     assert found["asked"] == found["bad"] == found["malformed"] == 2 * found["fallback"] > 0
-    assert f"index, stage tree: warning: summary: {described(found)}" in caplog.messages
+    assert any(described(found) in message for message in caplog.messages)
 
 
 def test_any_flag_is_counted_and_limits_are_shares() -> None:

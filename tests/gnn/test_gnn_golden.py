@@ -36,17 +36,6 @@ def test_logits() -> None:
     close(model(gfm.golden_batch(mask=torch.zeros(5, 2, dtype=torch.float64))).T, empty)
 
 
-def test_upstream_direction_equals_turned_edges() -> None:
-    expected = [
-        [-0.715047, -0.560686, -0.522646, -0.626911, -0.526086],
-        [-0.353052, -0.759468, -0.358603, -0.375455, -0.380326],
-    ]
-    batch = gfm.golden_batch()
-    turned = replace(batch, source=batch.target, target=batch.source)
-    close(gfm.golden_model()(turned).T, expected)
-    close(gfm.golden_model(upstream_direction=True)(batch).T, expected)
-
-
 def test_supervised_losses() -> None:
     candidates = Candidates.of(gfm.golden_model()(gfm.golden_batch()), gfm.TARGETS)
     close(weighted_bce(candidates, 0.2).mean(), 0.715292)
