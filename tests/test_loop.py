@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
 from gnnrag.run import loop as loop_module
 from gnnrag.run.loop import Loop
+from gnnrag.run.rundir import RunDir, log_rows
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Question, Ranking
 from tests.helpers.parts import Asks, ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
@@ -165,6 +167,45 @@ def test_a_method_that_fails_anywhere(where: str) -> None:
     assert prediction.error == f"RuntimeError: {where}"
     assert prediction.usage["retriever_calls"] == (0 if where in ("start", "propose") else 1)
     assert session.events[-1] == {"event": "error", "message": f"RuntimeError: {where}"}
+
+
+@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select", "reader", "retriever"])
+def test_the_traceback_of_a_part_that_raises_is_kept_and_shown_once(where: str, tmp_path: Path, caplog) -> None:
+    async def of_my_own(*_: Any) -> Any:
+        raise ValueError(f"in {where}")
+
+    def in_retriever(self: Any, queries: Any) -> Any:
+        raise ValueError(f"in {where}")
+
+    method, retriever, reader = Asks([Query("x")]), ToyRetriever({"x": {"a": 1.0}}), read_nothing
+    if where == "reader":
+        reader = of_my_own
+    elif where == "retriever":
+        retriever.retrieve = in_retriever.__get__(retriever)
+    else:
+        setattr(method, where, of_my_own)
+    loop, rows = Loop(method, retriever, reader, lambda ids: ()), list[Any]()
+    asyncio.run(loop.run(QUESTIONS[:3], lambda *row: rows.append(row)))
+    shown = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
+    name = "in_retriever" if where == "retriever" else "of_my_own"
+    assert len(shown) == 1 and name in shown[0] and "log.jsonl" in shown[0]
+    run = RunDir(tmp_path, "run", {}, {})
+    for row in rows:
+        run.add(*row)
+    run.close()
+    logged = [row for row in log_rows(tmp_path / "run") if row["event"] == "question"]
+    assert len(logged) == 3 and all(f"in {name}" in row["traceback"] and __file__ in row["traceback"] for row in logged)
+
+
+def test_our_own_messages_bring_no_traceback(caplog) -> None:
+    method = Asks([Query("x")])
+
+    async def fail(*_: Any) -> None:
+        raise ArtefactError("index is damaged")
+
+    method.select = fail
+    _, session = answer_one(method, ToyRetriever({"x": {"a": 1.0}}))
+    assert session.traceback == "" and "Traceback" not in caplog.text
 
 
 def test_one_failing_query_of_a_batch_shared_by_all_questions() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
+from shutil import get_terminal_size
 from textwrap import fill, shorten
 from typing import Annotated, Any
 from unicodedata import normalize
@@ -39,6 +40,10 @@ from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
 
 PAD = " " * 6
+HELP = """\
+/sources  the passages behind the last answer
+/more     how it was found: searches, their passages, time
+/quit     ends the conversation, as Ctrl-D does"""
 ORIGINS = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
 
 
@@ -55,7 +60,7 @@ def ask(
     \b
     gnnrag ask "Who directed ...?" data.path=FOLDER      your own documents; the index follows their changes
     gnnrag ask "Who directed ...?" index.path=INDEX      an index as it is
-    gnnrag ask index.path=INDEX                          no question: a conversation; roles.rewriter knows who "he" is
+    gnnrag ask index.path=INDEX                          no question: a conversation; /help in it
 
     Without any of these the sample corpus is asked.
     """
@@ -116,26 +121,50 @@ def _open(config: EvaluateConfig, is_alone: bool) -> Index:
 
 
 def _converse(pipeline: Pipeline, index: Index) -> None:
-    """Answer what a person types, each with what was said before, until an empty line or the end of the input."""
+    """Answer what a person types, each with what was said before, until /quit or the end of the input."""
     with suppress(ImportError):
         import readline  # noqa: F401 - loading it is what gives `input` its history
-    note("ask on, with he, she or it for what went before; an empty line ends")
-    history: list[tuple[str, str]] = []
+    note("ask on, with he, she or it for what went before; /help lists the commands")
+    answers: list[Answer] = []
     with asyncio.Runner() as runner:
         try:
-            while typed := input("\n> ").strip():
-                session = Session(f"ask-{len(history)}", pipeline.loop.budget, pipeline.loop.filter)
-                text = runner.run(pipeline.standalone(typed, history, session))
-                if text != typed:
-                    note(f"asked: {text}")
-                prediction, _ = runner.run(pipeline.loop.answer(Question(session.question_id, text), session))
-                print(answer_text(make_answer(text, prediction, session.events, index), index))
-                history.append((text, prediction.answer))
+            while (typed := input("\n> ").strip()) != "/quit":
+                if typed.startswith("/"):
+                    print(_command(typed, answers, index))
+                elif typed:
+                    session = Session(f"ask-{len(answers)}", pipeline.loop.budget, pipeline.loop.filter)
+                    history = [(answer.question, answer.text) for answer in answers]
+                    text = runner.run(pipeline.standalone(typed, history, session))
+                    if text != typed:
+                        note(f"asked: {text}")
+                    prediction, _ = runner.run(pipeline.loop.answer(Question(session.question_id, text), session))
+                    answers.append(make_answer(text, prediction, session.events, index))
+                    print("\n".join(_brief(answers[-1])))
         except EOFError:
             pass
         finally:
             pipeline.loop.close()
             runner.run(pipeline.roles.close())
+
+
+def _command(typed: str, answers: Sequence[Answer], index: Index) -> str:
+    if typed not in ("/sources", "/more"):
+        return HELP
+    if not answers:
+        return "nothing has been asked yet"
+    return "\n".join(_evidence_lines(answers[-1], index)) if typed == "/sources" else answer_text(answers[-1], index)
+
+
+def _brief(answer: Answer) -> Iterator[str]:
+    """Yield an answer, and a line for each of its sources; without an answer, for the passages nearest to it."""
+    yield answer.marked or str(answer)
+    width = get_terminal_size().columns
+    first = sorted({c.number: c for c in reversed(answer.citations)}.values(), key=lambda c: c.number)
+    for citation in first:
+        line = f"[{citation.number}] {citation.title or citation.place} ({citation.place}): {citation.sentence}"
+        yield shorten(line, width, placeholder=" ...")
+    for passage in answer.context[:3] if not answer.text and not answer.error else ():
+        yield shorten(f"near: {passage.title} ({where(passage)}): {passage.text}", width, placeholder=" ...")
 
 
 def answer_text(answer: Answer, index: Index) -> str:

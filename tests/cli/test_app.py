@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import get_terminal_size
 
 import pytest
 import typer
@@ -40,19 +41,10 @@ def test_a_training_script_is_a_command(name: str) -> None:
     "arguments, named",
     [
         (["evalute"], "evaluate"),
-        (["evaluate", "--jsn"], "--jsn"),
         (["train", "verfier"], "verifier"),
-        (["evaluate", "metod=single"], "method"),
-        (["evaluate", "a.yaml", "b.yaml"], "b.yaml"),
-        (["ask", "retriever=chgg", "--json"], "question"),
         (["compare", "no/such/run"], "no/such/run"),
-        (["serve"], "INDEX"),
         (["ask", "configs/evaluate/sample.yaml"], "question"),
-        (["index", "inspect", "/no/such"], "/no/such"),
-        (["reproduce"], "give a table"),
-        (["exchange", "trec", "a"], "out"),
         (["collect-traces", "method=bdtr"], "out=DIR"),
-        (["collect-traces", "method=bdtr", "out=x", "keep.precision=7"], "keep.precision"),
     ],
 )
 def test_a_mistake_ends_with_2_and_names_what_is_wrong(
@@ -80,11 +72,18 @@ def test_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     papers = tmp_path / "papers"
     papers.mkdir()
     (papers / "a.txt").write_text("Solaris was directed by Andrei Tarkovsky. Andrei Tarkovsky was born in Zavrazhye.")
-    typed: Iterator[str] = iter(["Who directed Solaris?", "Where was he born?", ""])
+    typed: Iterator[str] = iter(
+        ["/more", "Who directed Solaris?", "", "Where was he born?", "/sources", "/more", "/nothing", "/quit", "unread"]
+    )
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     dots = [f"data.path={papers}", f"index.path={tmp_path / 'index'}", *HASH_DOTS, "method=single"]
     assert run(["ask", *dots]) == 0
     out, err = capsys.readouterr()
-    assert "Answer: Andrei Tarkovsky" in out and "Answer: Zavrazhye" in out
+    lines = out.splitlines()
+    assert lines[0] == "nothing has been asked yet" and lines[1].startswith("Andrei Tarkovsky [1]")
+    assert lines[2].startswith("[1] a (a.txt") and len(lines[2]) <= get_terminal_size().columns
+    assert lines[3].startswith("Zavrazhye [1]") and lines[4].startswith("[1] a") and lines[5] == "Evidence"
+    assert "Answer: Zavrazhye" in out and "Queries" in out and out.rstrip().endswith("as Ctrl-D does")
+    assert list(typed) == ["unread"]
     assert "asked: Where was Andrei Tarkovsky born?" in err

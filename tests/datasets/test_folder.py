@@ -1,5 +1,6 @@
 """A person's own documents: titles, stable ids, and files that cannot be read."""
 
+import io
 import json
 import os
 import unicodedata
@@ -116,3 +117,44 @@ def test_an_empty_record_and_a_file_that_is_too_large_are_told(folder):
         "r.jsonl": ("partly", "empty record b"),
     }
     assert summary(data.report)[0] == "2 files: 1 skipped, 1 partly; 1 passage"
+
+
+@pytest.mark.parametrize("name", ["Résumé", "Ångström", "Việt Nam", "깃발", "ガラス"])
+def test_text_and_records_of_a_mac_are_those_of_others(folder, name):
+    apart, composed = (unicodedata.normalize(form, name) for form in ("NFD", "NFC"))
+    assert apart != composed
+    record = json.dumps({"id": apart, "title": apart, "text": f"{apart} is here."}, ensure_ascii=False)
+    data = load_passages(folder({f"{apart}.txt": f"{apart} is here.", "r.jsonl": record}))
+    assert {(p.id, p.title, p.text) for p in data.passages} == {
+        (f"r.jsonl:{composed}#1", composed, f"{composed} is here."),
+        (f"{composed}.txt#1", composed, f"{composed} is here."),
+    }
+    question = {"id": "q", "question": "What?", "answers": ["One"], "gold": [f"{apart}.txt#1"]}
+    root = folder({"questions.dev.jsonl": json.dumps(question)})
+    assert load_dataset(root).questions[0].gold == (f"{composed}.txt#1",)
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"EncryptedPackage" * 100),
+        ("a.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(3000)),
+        ("a.pptx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"x" * 600),
+    ],
+)
+def test_what_a_password_protects_is_said_to_be(folder, name, content):
+    data = load_passages(folder({name: content, "b.txt": "Fine."}))
+    assert data.report[0].state == "skipped" and "password" in data.report[0].why[0]
+    assert data.report[1].state == "read"
+
+
+@pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
+@pytest.mark.parametrize("password, state", [("", "read"), ("secret", "skipped")])
+def test_a_pdf_without_a_password_to_open_is_read_however_it_is_encrypted(folder, algorithm, password, state):
+    pypdf = pytest.importorskip("pypdf", reason="makes the files")
+    out = io.BytesIO()
+    writer = pypdf.PdfWriter(clone_from=pypdf.PdfReader(io.BytesIO(pdf([["A bridge was opened.", "It is long."]]))))
+    writer.encrypt(password, "owner", algorithm=algorithm)
+    writer.write(out)
+    report = load_passages(folder({"a.pdf": out.getvalue(), "b.txt": "Fine."})).report[0]
+    assert report.state == state and (state == "read" or "password" in report.why[0])

@@ -156,6 +156,23 @@ class TestEdits:
         update_index(tmp_path / "i", remove=["notes/a.md"])
         assert list(Index(tmp_path / "i").passages) == list(CORPUS)
 
+    @pytest.mark.parametrize(
+        "file",
+        ["faq.jsonl:42.txt", "faq.jsonl:sub/a.md", "x/faq.jsonl:1.csv", "faq.jsonl: a.txt", "FAQ.JSONL:b.md"],
+    )
+    def test_a_file_called_as_a_record_is_no_part_of_that_file(self, tmp_path, file):
+        """What a passage was cut from is its field `source`, not read back from its id."""
+        victim = file.partition(":")[0]
+        others = [Passage(f"{victim}:1#1", "", "A record.", "line 1", {"source": victim})]
+        others += [Passage(f"{victim}:2#1", "", "Another.", "line 2", {"source": victim})]
+        own = Passage(f"{file}#1", "", "Text of a stranger.", "line 1", {"source": file})
+        build(tmp_path / "i", [*others, own], names=[])
+        update_index(tmp_path / "i", remove=[victim])
+        assert list(Index(tmp_path / "i").passages) == [own]
+        update_index(tmp_path / "i", add=others, documents=[victim])
+        update_index(tmp_path / "i", remove=[f"{victim}:2"])
+        assert [p.id for p in Index(tmp_path / "i").passages] == [own.id, others[0].id]
+
     def test_garbage_is_collected(self, tmp_path):
         build(tmp_path / "i", names=["lexical"])
         for number in range(3):

@@ -106,3 +106,21 @@ class TestEntityGraph:
         settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
         assert build(root, [*CORPUS, new], settings, names=["entity_graph"]) == ["entity_graph"]
         assert seen == []
+
+
+@pytest.mark.parametrize(
+    "names", [("李明", "杭州"), ("Мария", "Киев"), ("علي", "بغداد"), ("राम", "दिल्ली"), ("소라", "서울")]
+)
+def test_names_without_a_normal_form_are_counted_and_named_with_the_setting_that_helps(tmp_path, names, caplog):
+    path = tmp_path / "triples.jsonl"
+    path.write_text(json.dumps({"id": "p", "entities": [], "triples": [[names[0], "in", names[1]]]}) + "\n", "utf-8")
+    settings = replace(HASH, extract=ExtractConfig("precomputed", str(path)))
+    passages = [Passage("p", "", " ".join(names))]
+    build(tmp_path / "i", passages, settings, names=["entity_graph"])
+    index = Index(tmp_path / "i", settings)
+    assert index.record("entity_graph")["counts"]["names without a normal form"] == 2
+    assert "index.graph.norm=unicode" in caplog.text
+    caplog.clear()
+    settings = replace(settings, graph=replace(HASH.graph, norm="unicode"))
+    build(tmp_path / "u", passages, settings, names=["entity_graph"])
+    assert Index(tmp_path / "u", settings).entity_graph.graph.num_entities == 2 and not caplog.text

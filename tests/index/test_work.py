@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -18,6 +14,7 @@ from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, REPOSITORY, artefacts, build
+from tests.helpers.store import bucket  # noqa: F401 - a fixture
 
 REPLIES = [
     {"match": "so that facts about it", "reply": '{"named_entities": ["Lord Byron"]}'},
@@ -56,37 +53,8 @@ def test_workers_make_the_index_that_this_process_makes(tmp_path, monkeypatch, n
         ray.shutdown()
 
 
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """An S3 stand-in on the loopback with one bucket."""
-    boto3 = pytest.importorskip("boto3")
-    pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    given = {
-        "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
-        "GNNRAG_CACHE": str(tmp_path / "cache"),
-    }  # fmt: skip
-    for variable, value in given.items():
-        monkeypatch.setenv(variable, value)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ.copy())
-
-    for _ in range(120):
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.5)
-    boto3.client("s3").create_bucket(Bucket="bucket")
-    yield "s3://bucket"
-    server.terminate()
-    server.wait()
-
-
 @pytest.mark.slow
-def test_an_index_in_an_object_store(bucket, tmp_path):
+def test_an_index_in_an_object_store(bucket, tmp_path):  # noqa: F811
     root, names = f"{bucket}/i", ["lexical", "embeddings", "titles"]
     assert set(build(root, names=names)) >= set(names)
     update_index(root, add=[NEW], remove=["p3"])

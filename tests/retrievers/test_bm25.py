@@ -34,7 +34,8 @@ def test_the_obvious(retriever: BM25Retriever) -> None:
     assert set(ranking.ids) == {"p0", "p6"}
 
 
-@pytest.mark.parametrize("text", ["zzz", "the of and", "", "?!"])
-def test_a_query_without_known_terms_scores_nothing(retriever: BM25Retriever, text: str) -> None:
+@pytest.mark.parametrize("text", ["zzz", "the of and", "", "?!", "城市", "где"])
+def test_a_query_without_known_terms_scores_nothing_and_is_named(retriever: BM25Retriever, text: str, caplog) -> None:
     (ranking,) = retriever.retrieve([Query(text, top_k=3)])
+    assert ranking.branch == "unknown_terms" and "index.lexical.language=English" in caplog.text
     assert ranking.ids == ("p0", "p1", "p2") and not ranking.scores.any() and (ranking.low, ranking.high) == (0, 0)

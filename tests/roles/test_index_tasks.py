@@ -12,6 +12,7 @@ from gnnrag.errors import BudgetError, LLMError
 from gnnrag.index.tables import ValueTable
 from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Reply
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.writers import tasks as tasks_module
 from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask
 from gnnrag.roles.writers.tasks import BATCH, IndexTasks
 from gnnrag.types import Passage
@@ -106,3 +107,10 @@ def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_th
     assert "Town1" in caplog.text and "filtered: no" in caplog.text
     with pytest.raises(LLMError, match="down"):
         run(LLMError("down"))
+
+
+def test_calls_that_take_long_are_reported_on(monkeypatch, caplog):
+    monkeypatch.setattr(tasks_module, "NEWS_S", 0.05)
+    config = replace(settings("report"), llm={"name": "scripted", "default": REPLY, "latency_s": 0.2})
+    IndexTasks(config, lambda: None).run("report", [ReportTask(ENTITIES)] * 3, concurrency=1)
+    assert "report: 0 of these 3 answered" in caplog.text and "report: 2 of these 3 answered" in caplog.text

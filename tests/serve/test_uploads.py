@@ -21,6 +21,7 @@ from gnnrag.serve.jobs import Job
 from gnnrag.serve.settings import Service, read_service
 from tests.helpers.http_stub import ok, stub
 from tests.helpers.serving import PLAIN, QUESTION, build, serving
+from tests.helpers.store import bucket  # noqa: F401 - a fixture
 
 STALKER = "Stalker is a film of 1979 by Andrei Tarkovsky."
 
@@ -56,6 +57,18 @@ def test_an_index_is_made_changed_emptied_and_made_again(tmp_path: Path, built: 
         assert client("POST", ask, asked)[0] == 404  # empty, as at the beginning
         assert client.done("new", "PUT", "stalker.txt", STALKER.encode())["state"] == "done"
         assert "Andrei Tarkovsky" in client("POST", ask, asked)[1]["text"]
+
+
+@pytest.mark.slow
+def test_an_index_in_an_object_store_is_made_asked_and_changed(bucket: str) -> None:  # noqa: F811
+    with serving([f"{bucket}/new"]) as client:  # type: ignore[list-item]
+        assert client.done("new", "PUT", "stalker.txt", STALKER.encode())["state"] == "done"
+        assert client.done("new", "PUT", "oslo.txt", b"Oslo lies by the sea.")["state"] == "done"
+        asked = {"question": "Who made Stalker?", "method": "single"}
+        assert "Andrei Tarkovsky" in client("POST", "/api/indexes/new/ask", asked)[1]["text"]
+        assert client.done("new", "DELETE", "oslo.txt")["state"] == "done"
+        (row,) = client("GET", "/api/indexes")[1]["indexes"]
+        assert (row["name"], row["passages"], row["state"]) == ("new", 1, "ready")
 
 
 def test_replies_of_a_model_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.text.analyse import (
     RULES,
     PassageText,
+    _pipeline,
     analyse,
     question_phrases,
     resolve_language,
@@ -98,3 +102,22 @@ def test_sentences_as_mgranrag_splits_them() -> None:
     pytest.importorskip("blingfire")
     text = analyse([Passage("a", "Lee", "Dr. Smith left. He went to St. Louis.\nWhy?")], splitter="blingfire")[0]
     assert text.sentences == ("Lee\n\nDr. Smith left.", "He went to St. Louis.", "Why?")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["config.cfg", "ner/model", "vocab/strings.json", "tokenizer", "more.py"])
+def test_a_strangers_package_of_a_model_is_known_by_its_digest(tmp_path, monkeypatch, name):
+    pytest.importorskip(ALIAS, reason="the package is not installed")
+    package = Path(find_spec(ALIAS).origin).parent
+    copy = tmp_path / ALIAS
+    shutil.copytree(package, copy)
+    (copy / "__init__.py").write_text("raise RuntimeError('code of the package was run')")
+    monkeypatch.setattr("gnnrag.text.analyse.find_spec", lambda _: SimpleNamespace(origin=str(copy / "__init__.py")))
+    _pipeline.cache_clear()
+    assert _pipeline(ALIAS).pipe_names, "its files are read, its code is not run"
+    (path,) = copy.glob(f"{ALIAS}-*")
+    (path / name).write_text("other")
+    _pipeline.cache_clear()
+    with pytest.raises(ArtefactError, match="reinstall"):
+        _pipeline(ALIAS)
+    _pipeline.cache_clear()
