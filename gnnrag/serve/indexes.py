@@ -206,7 +206,8 @@ class ServedIndex:
 
     async def parts(self) -> dict[str, list[str]]:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
-        there = frozenset((await self.index()).stored.fingerprint)  # artefacts that are made meanwhile, too
+        stored = (await self.index()).stored
+        there = frozenset(await asyncio.to_thread(lambda: stored.fingerprint))  # artefacts that are made meanwhile, too
         if self._parts[0] != there:
             self._parts = (there, await asyncio.to_thread(_fitting, self.service.config, set(there)))
         return self._parts[1]

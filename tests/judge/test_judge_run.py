@@ -195,18 +195,3 @@ def test_other_settings_do_not_mix(tmp_path: Path, data: Path, name: str, value:
     score(path, by_content, "limit=1")
     with pytest.raises(ConfigError, match=name):
         score(path, by_content, "limit=1", f"{name}={value}")
-
-
-@pytest.mark.parametrize(
-    "dots, setting",
-    [
-        (["runs=[]"], "runs"),
-        (["kind=pairwise"], "runs"),
-        (["runs=[r1/a,r2/a]"], "runs"),
-        (["limit=0"], "limit=0"),
-        (["kind=ranks"], "kind"),
-    ],
-)
-def test_settings_are_checked_first(dots: list[str], setting: str) -> None:
-    with pytest.raises(ConfigError, match=setting):
-        judge(settings("scores", Path("x"), dots=dots))
