@@ -56,7 +56,7 @@ $(VLLM_STAMP): pyproject.toml
 	touch $(VLLM_STAMP)
 
 test-vllm: $(VLLM_STAMP)  ## every method on vLLM's server on the CPU, and schemas under transformers
-	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py tests/llm/test_tuned_language.py
+	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py
 
 # Nothing is installed here: the packages are the machine's. What it starts is one node, as root, on the loopback.
 test-slurm: $(STAMP)  ## a grid in shards, a training and a server on a real SLURM of one node, started for it

@@ -1,14 +1,14 @@
 """Fit how sure the span reader is of its answers, choose from where on it states them, and report on other questions.
 
-    python benchmarks/calibrate_reader.py FOLDER [DATA] [--write]
+    python benchmarks/calibrate_reader.py FOLDER [DATA] [--most=N] [--write]
 
 FOLDER is the reader's checkpoint, DATA holds `squad` and `nq-spans`. Of each part the passages are cut in half by a
 hash. Questions on the half that is kept are answerable; those on the other one, whose answer stands in no passage that
-is kept, are not. As many of both are asked of that half, with the five passages of the best cosines. It fits on SQuAD's
-articles that trained the encoder and on half the articles of nq-spans, none of which did, and reports on SQuAD's ten
-articles held out and on the other half. An answer is right where its token F1 is at least one half, or where it and an
-accepted answer contain each other. `--write` puts weights and threshold into the checkpoint's record, and draws
-`docs/reader_reliability.svg`.
+is kept, are not. As many of both are asked of that half (of a part N at most), with the five passages of the best
+cosines. It fits on SQuAD's articles that trained the encoder and on half the articles of nq-spans, none of which did,
+and reports on SQuAD's ten articles held out and on the other half. An answer is right where its token F1 is at least
+one half, or where it and an accepted answer contain each other. `--write` puts weights and threshold into the
+checkpoint's record, and draws `docs/reader_reliability.svg`.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import json
 import random
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import matplotlib
@@ -37,7 +38,7 @@ from gnnrag.roles.tuned.sureness import SIGNALS, Sureness, best_candidate, signa
 from gnnrag.training.config import FoldConfig, draw
 from gnnrag.types import Passage
 
-SHOWN, RIDGE, PRECISION = 5, 10.0, 0.85  # the precision asked for where the threshold is chosen
+SHOWN, BATCH, RIDGE, PRECISION = 5, 16, 10.0, 0.85  # the precision asked for where the threshold is chosen
 ASKED = {"squad fit": 800, "nq fit": 800, "squad": 600, "nq": 600}  # questions, half of them unanswerable
 SALTS = {"squad fit": "sqcal", "nq fit": "nqcal", "squad": "sqrep", "nq": "nqrep"}
 DIAGRAM = "docs/reader_reliability.svg"
@@ -112,12 +113,12 @@ def read(passages: list[Passage], questions: list[dict], count: int, model, make
     """Return a row for each question; the first `count` have an answer."""
     vectors = embedder.encode([p.content for p in passages])
     cosines = embedder.encode([q["question"] for q in questions], is_query=True) @ vectors.T
+    best = np.argsort(-cosines, 1, kind="stable")[:, :SHOWN]
+    items = [maker.make(q["question"], [passages[i] for i in row]) for q, row in zip(questions, best, strict=True)]
+    batches = (read_alone(model, items[at : at + BATCH], maker.windows.pad) for at in range(0, len(items), BATCH))
     rows = []
-    for n, question in enumerate(questions):
-        best = np.argsort(-cosines[n], kind="stable")[:SHOWN]
-        item = maker.make(question["question"], [passages[i] for i in best])
-        ((found, chances),) = read_alone(model, [item], maker.windows.pad)
-        at = int(np.argmax(chances))
+    for n, (found, chances) in enumerate(chain.from_iterable(batches)):
+        question, at = questions[n], int(np.argmax(chances))
         place = best_candidate(found, at)[0].passage
         answer, accepted = found.item.answers[at], question["answers"] if n < count else []
         rows.append(
@@ -126,7 +127,7 @@ def read(passages: list[Passage], questions: list[dict], count: int, model, make
                 answer,
                 bool(accepted) and is_right(answer, accepted),
                 bool(accepted) and exact_match(answer, accepted) > 0,
-                signals(found, chances, float(cosines[n, best[place]])),
+                signals(found, chances, float(cosines[n, best[n, place]])),
             )
         )
     return rows
@@ -162,14 +163,14 @@ def choose(rows: list[Row], sure: np.ndarray) -> float:
     return float(min(good, default=1.0))
 
 
-def main(folder: Path, data: Path, is_written: bool) -> None:
+def main(folder: Path, data: Path, most: int, is_written: bool) -> None:
     """Fit, report, and write."""
     record = read_tuned(folder, "reader", (SPAN,))
     model = load_span_reader(folder, record)
     maker, embedder = ItemMaker(window_maker(model.config), model.config.features), make_embedder(EmbedderConfig())
     rows = {}
     for name, (passages, questions) in parts(data).items():
-        rows[name] = read(*mixed(SALTS[name], passages, questions, ASKED[name]), model, maker, embedder)
+        rows[name] = read(*mixed(SALTS[name], passages, questions, min(most, ASKED[name])), model, maker, embedder)
         print(
             name,
             len(rows[name]),
@@ -251,5 +252,7 @@ def draw_diagram(rows: list[Row], sureness: Sureness) -> None:
 
 
 if __name__ == "__main__":
-    given = [one for one in sys.argv[1:] if one != "--write"]
-    main(Path(given[0]), Path(given[1] if given[1:] else "../shared/data"), "--write" in sys.argv)
+    given = [one for one in sys.argv[1:] if not one.startswith("--")]
+    limits = [int(one.removeprefix("--most=")) for one in sys.argv if one.startswith("--most=")]
+    data_folder = Path(given[1] if given[1:] else "../shared/data")
+    main(Path(given[0]), data_folder, min(limits, default=max(ASKED.values())), "--write" in sys.argv)

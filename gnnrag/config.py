@@ -49,6 +49,7 @@ class Choice:
 ROLES = (
     *("thoughts", "chain", "verifier", "reasoner", "agent", "decomposer", "reader", "router", "rewriter"),
     "evidence_extractor",  # MGranRAG
+    "pruner",  # Think-on-Graph
     *("concepts", "rules", "path_judge", "redirect"),  # DotRAG
     *("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander"),  # GraphSearch
     *("report_points", "report_reduce", "mentions", "hyper_query", "keywords", "fact_filter"),  # of retrievers

@@ -274,15 +274,17 @@ def score_report(calls: Sequence[Call], questions: Sequence[Question], rows: Row
             parts = [row[criterion] for criterion, of in CRITERIA.items() if of == prompt]
             row[name] = None if None in parts else fmean(parts)
         table.append(row)
-    report: dict[str, Any] = {"criteria": {}}
+    figures: dict[str, Any] = {}
     for criterion in CRITERIA:
         why = Counter(call.problem(rows) for call in calls if call.part == criterion)
         missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, REJECTED, LLM_ERROR)}
-        report["criteria"][criterion] = _mean([row[criterion] for row in table]) | missing
+        mean = _mean([row[criterion] for row in table])
+        asked = mean["counted"] + sum(why[name] for name in (MALFORMED, REJECTED, LLM_ERROR))
+        figures[criterion] = {**mean, "asked": asked, **missing}
     for name, prompt in MEANS.items():
-        asked = {c.question.id for c in calls if c.prompt[0] == prompt and c.skipped != NO_REFERENCE}
-        report |= _headline(name, "mean", _mean([row[name] for row in table]), len(asked))
-    return table, report
+        asked = len({c.question.id for c in calls if c.prompt[0] == prompt and c.skipped != NO_REFERENCE})
+        figures[name] = {**_mean([row[name] for row in table]), "asked": asked}
+    return table, {"figures": figures}
 
 
 def pair_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows) -> tuple[Table, dict[str, Any]]:
@@ -298,20 +300,15 @@ def pair_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows
     reasons = Counter(why.values())
     asked = dict.fromkeys(call.question.id for call in calls if not call.skipped)
     pairs = [pair for id_ in asked if None not in (pair := [values[id_, order] for order in ORDERS])]
-    rates = {name: _win_rate([row[name] for row in table]) for name in DIMENSIONS}
     return table, {
-        **_headline("win_rate", "win_rate", rates["overall"], len(table)),
-        "dimensions": rates,
+        "figures": {win_name(name): _win_rate([row[name] for row in table]) for name in DIMENSIONS},
         "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, REJECTED, LLM_ERROR)},
         "position": {name: _position([(a[name], b[name]) for a, b in pairs]) for name in DIMENSIONS},
     }
 
 
-def _headline(name: str, key: str, of: Mapping[str, Any], asked: int) -> dict[str, Any]:
-    start = f"judge/{name}"
-    return {
-        start: of[key], f"{start}_ci": of["interval"], f"{start}_counted": of["counted"], f"{start}_asked": asked,
-    }  # fmt: skip
+def win_name(dimension: str) -> str:
+    return "win_rate" if dimension == "overall" else f"win_{dimension}"
 
 
 def _share(in_order: Any, swapped: Any, dimension: str) -> float | None:
@@ -350,7 +347,7 @@ def _win_rate(values: Sequence[float | None]) -> dict[str, Any]:
     """
     present = [value for value in values if value is not None]
     if not present:
-        return {"win_rate": None, "interval": None, "counted": 0, "asked": len(values)}
+        return {"mean": None, "interval": None, "counted": 0, "asked": len(values)}
     low, high = share_interval(present)
     test = mcnemar([value == 1.0 for value in present], [value == 0.0 for value in present])
     better = "tie"
@@ -359,7 +356,7 @@ def _win_rate(values: Sequence[float | None]) -> dict[str, Any]:
     elif test.p_value < 0.05:
         better = "first" if low > 0.5 else "second" if high < 0.5 else "tie"
     return {
-        "win_rate": round(fmean(present), 6),
+        "mean": round(fmean(present), 6),
         "interval": _rounded((low, high)),
         "p": round(test.p_value, 6),
         "counted": len(present),
@@ -440,7 +437,7 @@ def _judge_into_folder(
     rows, spent = {(row["question_id"], row["part"]): row for row in every}, Counter[str]()
     for row in every:
         spent.update(row["usage"])
-    table, figures = (score_report if config.kind == "scores" else pair_report)(calls, questions, rows)
+    table, of = (score_report if config.kind == "scores" else pair_report)(calls, questions, rows)
     report = {
         "kind": config.kind,
         "judge": {"backend": config.llm.name, "model": _model(backend)},
@@ -448,7 +445,7 @@ def _judge_into_folder(
         "questions": len(questions),
         "asked": len(asked),
         "read": sum(rows.get(call.key, {}).get("value") is not None for call in asked),
-        **figures,
+        **of,
         "spent": {name: round(value, 8) for name, value in spent.items()},
         "judged_runs": {
             run.name: {"predictions": run.digest, "unanswered": sum(not run.answers[q.id] for q in questions)}
@@ -541,19 +538,11 @@ def judged_figures(run: Path) -> dict[str, Any]:
         judged = report.get("judged_runs", {}).get(run.resolve().name, {})
         if judged.get("predictions") != file_digest(run / "predictions.jsonl"):
             continue
-        rows: list[tuple[Any, ...]] = []  # name, mean, interval, values known, values there should be
-        for name in (*MEANS, "win_rate"):
-            rows.append((name, *(report.get(f"judge/{name}{part}") for part in ("", "_ci", "_counted", "_asked"))))
-        for name, of in report.get("criteria", {}).items():
-            asked = of["counted"] + of[MALFORMED] + of[REJECTED] + of[LLM_ERROR]
-            rows.append((name, of["mean"], of["interval"], of["counted"], asked))
-        for name, of in report.get("dimensions", {}).items():
-            rows.append((f"win_{name}", of["win_rate"], of["interval"], of["counted"], of["asked"]))
-        for name, mean, interval, counted, asked in rows:
-            if mean is not None and is_enough(counted, asked):
+        for name, of in report["figures"].items():
+            if of["mean"] is not None and is_enough(of["counted"], of["asked"]):
                 figures |= {
-                    f"judge/{name}": scale * mean,
-                    f"judge/{name}_counted": counted,
-                    f"judge/{name}_ci": [scale * bound for bound in interval],
+                    f"judge/{name}": scale * of["mean"],
+                    f"judge/{name}_counted": of["counted"],
+                    f"judge/{name}_ci": [scale * bound for bound in of["interval"]],
                 }
     return figures

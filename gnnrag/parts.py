@@ -57,6 +57,7 @@ HOMES: Mapping[tuple[str, str], str] = {
         for name in ("thoughts", "chain", "verifier", "reader", "reasoner", "decomposer", "agent")
     },
     ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
+    ("role", "pruner"): "gnnrag.methods.tog_graph",
     **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
     **{("role", name): "gnnrag.methods.graphsearch" for name in _GRAPHSEARCH},
     **{("role", name): "gnnrag.retrievers.graphrag" for name in ("report_points", "report_reduce")},

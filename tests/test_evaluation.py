@@ -13,7 +13,6 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
 from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
@@ -220,12 +219,6 @@ def test_titles_can_be_left_out(config: Any) -> None:
     assert bare.name != titled.name, "its index is another"
 
 
-def test_no_questions(config: Any, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("A lone note about a lighthouse.")
-    with pytest.raises(DataError, match=r"there are no questions; give data\.questions=FILE"):
-        load_data_for(config(f"data.path={tmp_path}"))
-
-
 @pytest.mark.slow
 def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_path: Path) -> None:
     """The `llm` section serves the index too; the same command asks nothing again."""
@@ -240,13 +233,6 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
     before = index.fingerprint
     assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before
-
-
-def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any, tmp_path: Path) -> None:
-    for setting in ("method.verifier_passages=0", "method.query_weights=[1.0]"):
-        with pytest.raises(ConfigError, match=setting.split("=")[0]):
-            evaluate(config("method=bdtr", setting, f"index.root={tmp_path / 'new'}"))
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

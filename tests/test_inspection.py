@@ -44,10 +44,6 @@ class TestGraphs:
         assert found["components"] == nx.number_connected_components(graph)
         assert found["hubs"][0]["degree"] == max(dict(graph.degree).values())
 
-    def test_an_empty_one(self):
-        found = summarise_graph("g", 0, np.zeros((0, 2), dtype=int), numbered)
-        assert (found["nodes"], found["components"], found["hubs"]) == (0, 0, [])
-
 
 @pytest.fixture
 def triples(tmp_path):

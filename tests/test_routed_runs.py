@@ -13,7 +13,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method
 from gnnrag.parts import part
-from gnnrag.run.evaluate import check_fit, evaluate, needed_stages, pairs
+from gnnrag.run.evaluate import check_fit, evaluate, needed_stages
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]
@@ -95,17 +95,6 @@ def test_stages_of_all_routes_count() -> None:
     assert {"hierarchy"} <= needed_stages(load(*anchored, "roles.router=offline"))
 
 
-def test_pairs_and_names() -> None:
-    config = load(
-        "retriever=dense", "method.thematic.retriever=dense", "method.thematic.retriever_settings={search: flat}"
-    )
-    assert [(m.name, r.name) for m, r in pairs(config)] == [
-        ("routed", "dense"), ("single", "hybrid"), ("bdtr", "chg"), ("single", "dense")
-    ]  # fmt: skip
-    assert str(config.method.part.routes["thematic"].name).startswith("dense-")
-    assert load("method=single").method.part.routes == {}
-
-
 @part("method", "dual")
 class GraphMethod(Method):
     """A method that asks in a channel which no text retriever has."""
@@ -121,19 +110,3 @@ def test_an_unsuitable_pair_in_a_route_is_refused() -> None:
         with pytest.raises(ConfigError, match="method=dual asks the channels graph, text"):
             check_fit(load(*overrides))
     check_fit(load())
-
-
-def test_a_whole_run_with_a_language_model_that_routes(run: Any) -> None:
-    rules = [
-        {
-            "match": "themes|In which ways|structural types|family businesses",
-            "reply": '{"class": "thematic", "confidence": 0.9}',
-        },
-        {"match": ".", "reply": "I cannot say"},
-    ]
-    path = run("llm", "retriever=bm25", "roles.router=prompted", "llm=scripted", f"llm.rules={json.dumps(rules)}")
-    usage = [row["usage"] for row in rows(path, "predictions.jsonl")]
-    assert Counter(name for u in usage for name in u["flags"] if name.startswith("route_"))["route_thematic"] == 3
-    failed = [u["roles"]["router"] for u in usage if "route_passage_local" in u["flags"]]
-    assert len(failed) == 44 and all(r == {**r, "calls": 2, "parse_failure": 2, "router_failed": 1} for r in failed)
-    assert json.loads((path / "meta.json").read_text())["inputs"]["prompts"]["router"].keys() == {"router"}

@@ -28,8 +28,6 @@ def test_names_of_retrievers() -> None:
     "route, message",
     [
         (RouteConfig("sngle"), "r.method='sngle' is unknown. Did you mean 'single'"),
-        (RouteConfig("single", "graphrag_globl"), "r.retriever='graphrag_globl' is unknown."),
-        (RouteConfig("single", None, {"topk": 1}), "unknown setting 'r.method_settings.topk'. Did you mean 'top_k'"),
         (RouteConfig("single", "dense", {}, {"serch": "x"}), "unknown setting 'r.retriever_settings.serch'"),
         (RouteConfig("single", None, {}, {"search": "flat"}), "r.retriever_settings: name the retriever too"),
         (RouteConfig("routed"), "r.method='routed': a routing method cannot be a route"),

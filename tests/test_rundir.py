@@ -205,13 +205,6 @@ def test_read_predictions_changes_nothing(tmp_path: Path) -> None:
         read_predictions(tmp_path / "nowhere")
 
 
-def test_a_question_that_was_redone_is_read_once(tmp_path: Path) -> None:
-    run = open_run(tmp_path)
-    add(run, predict("q1", "", "down"), predict("q2"), predict("q1", "better"))
-    run.close()
-    assert read_predictions(run.path) == [predict("q1", "better"), predict("q2")]
-
-
 def test_name() -> None:
     name = run_name(CONFIG, "sample-dev", INPUTS)
     assert name.startswith("sample-dev-bdtr-dense-offline-") and len(name.rpartition("-")[2]) == 8

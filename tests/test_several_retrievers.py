@@ -42,24 +42,6 @@ def test_the_same_words_to_another_retriever_are_another_query() -> None:
     assert (main.asked, other.asked) == (["x"], ["x"]), "each remembers its own rankings"
 
 
-def test_batches_span_questions_for_each() -> None:
-    main, other = ToyRetriever(MAIN), ToyRetriever(OTHER)
-    run(
-        Asks([Query(f"x{i}") for i in range(3)] + [Query(f"x{i}", retriever="b") for i in range(2)]),
-        main,
-        {"b": other},
-        5,
-    )
-    assert main.batches[0] == 15 and other.batches[0] == 10
-
-
-def test_an_unknown_name_is_an_error_row() -> None:
-    (prediction,) = run(Asks([Query("x", retriever="c")]), ToyRetriever(MAIN), {"b": ToyRetriever(OTHER)})
-    assert prediction.error == "ValueError: the run has no retriever 'c', only b"
-    (prediction,) = run(Asks([Query("x", retriever="c")]), ToyRetriever(MAIN))
-    assert prediction.error == "ValueError: the run has no retriever 'c', only no further one"
-
-
 def test_channels_are_those_of_the_one_that_is_asked() -> None:
     other = ToyRetriever(OTHER)
     other.channels = frozenset({"text", "graph"})

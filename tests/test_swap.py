@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import Choice, EvaluateConfig, load_config
-from gnnrag.errors import ArtefactError
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index, build_index
 from gnnrag.parts import find_class
-from gnnrag.roles.registry import Roles
-from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, write_tuned
 from gnnrag.run.evaluate import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.types import Question
 from tests.helpers.every_method import SETTINGS
@@ -145,35 +141,3 @@ def test_all_networks_at_once(index: Index, make: Make) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- refusals
-def opened(index: Index, role: str, folder: Path | None) -> Any:
-    dots = [f"roles.{role}=tuned", *([f"roles.{role}.path={folder}"] if folder else [])]
-    if folder and role != "thoughts" and (base := base_of(folder)) != "embedded":
-        dots.append(f"roles.{role}.options.base={base}")
-    return Roles(index, load("bdtr", *dots).roles, Choice("scripted"), None)[role]
-
-
-def rewritten(folder: Path, role: str, **changes: Any) -> None:
-    """Write the record anew: the digests of all files are right."""
-    record = read_tuned(folder, role, [kind for _, kind in kinds()])
-    (folder / RECORD).unlink()
-    write_tuned(folder, TunedRecord(**{**asdict(record), **changes}))
-
-
-# A cross-encoder is a whole model of sentence-transformers': its own files say what it is.
-@pytest.mark.parametrize("role, kind", [pair for pair in networks() if pair[1] != "cross_encoder"])
-def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
-    text = True
-    settings = read_tuned(make(role, kind, text), role, [kind]).settings
-    changes = [("hidden", settings["hidden"] + 1, "architecture"), ("heads", 3, "another version")]
-    if "features" in settings:  # those of chains are fixed, and have no base
-        changes.append(("features", [*settings["features"], "never_heard_of"], "never_heard_of"))
-    for name, value, problem in changes:
-        folder = Path(shutil.copytree(make(role, kind, text), tmp_path / name))
-        rewritten(folder, role, settings={**settings, name: value})
-        with pytest.raises(ArtefactError, match=problem):
-            opened(index, role, folder)
-    if read_tuned(make(role, kind, text), role, [kind]).base:
-        folder = Path(shutil.copytree(make(role, kind, text), tmp_path / "base"))
-        rewritten(folder, role, base={"name": "another", "weights": "0" * 64})
-        with pytest.raises(ArtefactError, match="another"):
-            opened(index, role, folder)

@@ -25,7 +25,7 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.io import read_journal
-from gnnrag.judge import LLM_ERROR, MALFORMED, REJECTED, ROWS, JudgeConfig
+from gnnrag.judge import CRITERIA, DIMENSIONS, LLM_ERROR, MALFORMED, REJECTED, ROWS, JudgeConfig, win_name
 from gnnrag.judge import judge as run_judge
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
@@ -149,7 +149,8 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
 def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
     name, spent = " against ".join(report["runs"]), report["spent"]
-    parts = report["criteria"].values() if report["kind"] == "scores" else [report["counts"]]
+    scores = (report["figures"][criterion] for criterion in CRITERIA if report["kind"] == "scores")
+    parts = [*scores] or [report["counts"]]
     missing = {why: sum(part[why] for part in parts) for why in (MALFORMED, REJECTED, LLM_ERROR)}
     if spent["malformed"]:
         yield (
@@ -177,20 +178,21 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _judge_table(report: Mapping[str, Any]) -> str:
-    def mean(value: float | None, interval: Any, digits: int = 3) -> str:
-        return "-" if value is None else with_interval(value, interval, digits)
+    def mean(of: Mapping[str, Any], digits: int = 3) -> str:
+        return "-" if of["mean"] is None else with_interval(of["mean"], of["interval"], digits)
 
+    figures = report["figures"]
     title = f"{' against '.join(report['runs'])}: {report['questions']} questions, by {report['judge']['model']}"
     if report["kind"] == "scores":
         rows = [
-            (name, mean(report[key], report[f"{key}_ci"], 2), str(report[f"{key}_counted"]))
-            for key, name in {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}.items()
+            (heading, mean(figures[name], 2), str(figures[name]["counted"]))
+            for name, heading in {"a_score": "A-Score", "e_score": "E-Score"}.items()
         ]
         return plain_table(("score", "mean [95%]", "questions"), rows, title)
     first, second = report["runs"]
     names: dict[Any, str] = {"first": first, "second": second, "tie": "neither", "too_few": "too few"}
     pairs = [
-        (name, mean(of["win_rate"], of["interval"]), names.get(of.get("better"), "-"), f"{of['won']}/{of['asked']}")
-        for name, of in report["dimensions"].items()
+        (name, mean(of), names.get(of.get("better"), "-"), f"{of.get('won', 0)}/{of['asked']}")
+        for name, of in ((name, figures[win_name(name)]) for name in DIMENSIONS)
     ]
     return plain_table(("dimension", "win rate [95%]", "better", "won"), pairs, title)

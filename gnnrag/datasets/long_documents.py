@@ -23,7 +23,17 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gnnrag.datasets.chunk import Chunking, cut, document_of
 from gnnrag.datasets.hipporag import MissingGold
-from gnnrag.datasets.jsonl import Filled, Id, Skips, new_id, parse_row, read_json, read_jsonl, read_objects
+from gnnrag.datasets.jsonl import (
+    Filled,
+    Id,
+    Skips,
+    is_unanswerable,
+    new_id,
+    parse_row,
+    read_json,
+    read_jsonl,
+    read_objects,
+)
 from gnnrag.errors import DataError
 from gnnrag.text.normalise import find_words
 from gnnrag.types import Passage, Question
@@ -172,7 +182,7 @@ def graphrag_bench_questions(
                 Question(
                     row_id,
                     row.question,
-                    _distinct(row.answer),
+                    () if is_unanswerable(raw) else _distinct(row.answer),
                     row.question_type,
                     gold,
                     evidence=tuple(_triples(row.triples)),

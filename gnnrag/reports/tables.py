@@ -29,6 +29,7 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.judge import CRITERIA, DIMENSIONS
 from gnnrag.metrics.plotting import blank_axes, write_figure
 
 KEYS = (
@@ -57,9 +58,6 @@ class Column:
         return self.key.startswith(("retrieval/", "answer/", "text/"))
 
 
-# What `gnnrag judge` rates: the six qualities of GraphSearch, and those of DotRAG beside the overall verdict.
-_CRITERIA = ("correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality")
-_DIMENSIONS = ("comprehensiveness", "logicality", "relevance", "coherence")
 COLUMNS = {
     column.name: column
     for column in (
@@ -94,9 +92,9 @@ COLUMNS = {
         Column("index_completion_tokens", "reply tokens of the index", "index/completion_tokens", 0),
         Column("a_score", "A-Score", "judge/a_score", 2),
         Column("e_score", "E-Score", "judge/e_score", 2),
-        *(Column(name, name.replace("_", " "), f"judge/{name}", 2) for name in _CRITERIA),
+        *(Column(name, name.replace("_", " "), f"judge/{name}", 2) for name in CRITERIA),
         Column("win_rate", "win rate", "judge/win_rate", 0),
-        *(Column(f"win_{name}", f"win rate, {name}", f"judge/win_{name}", 0) for name in _DIMENSIONS),
+        *(Column(f"win_{name}", f"win rate, {name}", f"judge/win_{name}", 0) for name in DIMENSIONS[:-1]),
     )
 }
 

@@ -84,7 +84,11 @@ _WRAPPER = re.compile(
 )
 _END = re.compile(r"(?:<\|(?:return|end|im_end|eot_id|END_OF_TURN_TOKEN|endoftext)\|>|</s>)\s*\Z")
 # `Answer：` is how a model that thinks in Chinese or Japanese writes the label asked for.
-_LABEL = re.compile(r"^([^\w\n]{0,8}[A-Za-z][A-Za-z \d_-]{0,30}(?<! )[*_]{0,3})[ \t]?[：﹕∶]", re.MULTILINE)
+_LABEL = re.compile(
+    r"((?:^[^\w\n]{0,8}[A-Za-z][A-Za-z \d_-]{0,30}(?<! )|\b(?:Answer|Thought|Question|Query|Score))[*_]{0,3})"
+    r"[ \t]?[：﹕∶]",
+    re.MULTILINE,
+)
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*$\n?", re.MULTILINE)
 # Emphasis marks touch a word on one side only; the stars of M*A*S*H and the bars of snake_case stay.
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")

@@ -37,7 +37,10 @@ _ASKING, _LEGAL = word_set("table_asking"), word_set("legal_forms")
 _PLACE, _OF_PEOPLE = (content_stems(" ".join(word_set(name))) for name in ("table_places", "table_people"))
 _PRICES = content_stems("cost price fee charge pay paid amount rate")
 # Words that say a column's unit again, and that may stand for a row where people are listed.
-_UNITS = tuple(content_stems(group) for group in ("annual year yearly", "month monthly", "eur euro", "usd dollar"))
+_UNITS = tuple(
+    content_stems(group)
+    for group in ("annual year yearly", "month monthly", "eur euro", "usd dollar", "phone telephone extension")
+)
 _WHO = content_stems("people person employee staff member worker colleague work")
 _BOUND = re.compile(
     r" (?:(?P<gt>more than|over|above|after|greater than)|(?P<ge>at least|since)"

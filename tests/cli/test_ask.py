@@ -93,18 +93,6 @@ def test_what_no_passage_bears_out_is_told(arguments: list[str], capsys: pytest.
     assert "Not borne out by the passage that it names:\n  - It was shot on Mars in 3001." in out
 
 
-def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["Where was the director of Solaris born?", *arguments, "method=routed"]) == 0
-    out = capsys.readouterr().out
-    assert "Route: multi_hop by rule R2 (passage_local 0." in out and "round 0, the question to chg: " in out
-    flat = ["method.flat_fails=[]", "method.min_confidence=1"]
-    assert call([QUESTION, *arguments, "method=routed", *flat]) == 0
-    out = capsys.readouterr().out
-    assert "Route: passage_local by rule R3" in out
-    assert "Flat evidence does not suffice: on to the multi_hop route (confidence 0." in out
-    assert "round 0, the question to hybrid: " in out and "round 1, the question to chg: " in out
-
-
 def test_a_question_that_fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     broken = ["roles.reader=prompted", "llm=scripted", "llm.default=x", "budget.max_tokens=1"]
     assert call([QUESTION, *arguments, *broken]) == 1

@@ -49,32 +49,6 @@ def test_who_is_right_where(runs: list[str], capsys: pytest.CaptureFixture[str])
     assert (row["difference"], row["better"], row["worse"], row["same"], row["test"]) == (0.25, 2, 1, 1, "mcnemar")
 
 
-def test_a_resampled_p_value_at_its_floor_is_a_bound_and_the_tests_are_named(
-    runs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path, value in zip(runs, (0.25, 0.75), strict=True):
-        rows = [
-            {"question_id": f"q{i}", "type": "t", "has_gold": True, METRIC: 0, "answer/f1": value} for i in range(16)
-        ]
-        (Path(path) / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    exact, resampled = ["--metric", METRIC], ["--metric", "answer/f1"]
-    assert main([*runs, *exact, *resampled, "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)["differences"]
-    assert (first["p"], first["p_floor"]) == (1.0, 0.0)
-    assert second["p"] == second["p_floor"] == pytest.approx(2 / 1001, abs=1e-6)
-    mcnemar = "McNemar's exact test where every question scores 0 or 1"
-    bootstrap = "a paired bootstrap of the questions"
-    for flags, tests in (
-        (exact, mcnemar),
-        (resampled, bootstrap),
-        ([*exact, *resampled], f"{mcnemar}, else {bootstrap}"),
-    ):
-        assert main([*runs, *flags]) == 0
-        out = capsys.readouterr().out
-        assert f"p: {tests}; *: below 0.05\n" in out
-        assert ("<= 0.002" in out) == (resampled[1] in flags) and ("1.0000" in out) == (METRIC in flags)
-
-
 def test_runs_of_one_folder_name_are_told_apart(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

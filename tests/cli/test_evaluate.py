@@ -100,23 +100,3 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     assert failures(rows).splitlines() == [
         "2 of 3 questions failed, they score 0; the same command tries them again", "  2 x down"
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "extra, named",
-    [
-        (["data.pth=x"], ["data.pth", "path"]),
-        (["absent.yaml"], ["absent.yaml"]),
-        (["data.path=nowhere"], ["nowhere"]),
-        (["data.split=dvv"], ["dvv"]),
-        (["index.embedder.backend=cuda", "index.embedder.model=embedded"], ["index.embedder.backend"]),
-        (["roles.verifier=offlin"], ["roles.verifier", "offline"]),
-    ],
-)
-def test_errors_are_one_line_and_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str], extra: list[str], named: list[str]
-) -> None:
-    assert call([*arguments, *extra]) == 2
-    out, err = capsys.readouterr()
-    (line,) = [line for line in err.splitlines() if line.startswith("error:")]
-    assert all(name in line for name in named) and "Traceback" not in err and out == ""

@@ -14,9 +14,9 @@ from gnnrag import api
 from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import DataError
-from gnnrag.index.index import Index, build_index
+from gnnrag.index.index import Index
 from gnnrag.types import Passage
-from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS
+from tests.helpers.indexes import CORPUS, HASH_DOTS
 
 
 def index(*arguments: Any) -> int:
@@ -104,14 +104,3 @@ def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="p1"):
         index("remove", root, "p1")
     assert Index(root).ids == ["p2", "p3", "p4", "p6"]
-
-
-def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    build_index(tmp_path / "index", CORPUS, HASH)
-    index("inspect", tmp_path / "index")
-    out = capsys.readouterr().out
-    assert all(text in out for text in ("knowledge", "connected parts", "hubs", "isolated", "malformed"))
-    index("inspect", tmp_path / "index", "--json")
-    report = json.loads(capsys.readouterr().out)
-    assert [graph["name"] for graph in report["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
-    assert report["extraction"]["passages"] == len(CORPUS)

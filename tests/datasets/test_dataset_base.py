@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.datasets.base import fingerprint, load_dataset, load_passages, load_questions
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError
 from gnnrag.types import GoldHop, Passage, Question
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -72,26 +72,6 @@ def test_a_sample_is_drawn_by_seed_in_proportion_to_the_types(canonical):
 def test_settings_out_of_range(canonical, given, setting):
     with pytest.raises(ConfigError, match=setting):
         load_dataset(canonical, **given)
-
-
-@pytest.mark.parametrize(
-    ("make", "path", "message"),
-    [
-        ("toy/kb.txt", "toy", "kb.txt, line 1"),
-        ("toy/x.txt", "tyo", "did you mean 'toy'"),
-        ("toy/x.txt", "no/where", "does not exist"),
-        ("x.png", "x.png", ".csv, .docx, .eml, .epub"),
-        ("q.json", "q.json", "q_corpus.json"),
-        ("toy/x.txt", "musique", "hf download osunlp"),
-        ("toy/x.txt", "2WikiMultihopQA_corpus.json", "--local-dir data/2wiki"),
-        ("toy/x.txt", "metaqa", "by hand"),
-    ],
-)
-def test_paths_that_cannot_be_loaded(tmp_path, make, path, message):
-    (tmp_path / make).parent.mkdir(exist_ok=True)
-    (tmp_path / make).write_text("x")
-    with pytest.raises(DataError, match=message):
-        load_dataset(tmp_path / path)
 
 
 @pytest.mark.parametrize(

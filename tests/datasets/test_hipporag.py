@@ -227,16 +227,3 @@ def without(sample, key):
 def test_broken_questions(release, questions, message):
     with pytest.raises(DataError, match=message):
         load_dataset(release(questions))
-
-
-@pytest.mark.parametrize(
-    ("corpus", "message"),
-    [
-        ([{"title": "a", "body": "b"}], "passage 0.*'text'"),
-        ([], "toy_corpus.json"),
-        ({"Ann": ["text"]}, "list of passages"),
-    ],
-)
-def test_a_broken_corpus(release, corpus, message):
-    with pytest.raises(DataError, match=message):
-        load_dataset(release([HOTPOT], corpus))

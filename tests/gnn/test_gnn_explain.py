@@ -12,7 +12,7 @@ import torch
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.scoring import _extend, _passage_scores, edge_gradients, explain
+from gnnrag.gnn.scoring import _passage_scores, edge_gradients, explain
 from tests.helpers import gfm
 
 
@@ -71,18 +71,6 @@ def test_a_network_without_layers_has_no_paths() -> None:
     config = GNNConfig(dim=4, layers=0, features=["dense"])
     batch = replace(gfm.random_batch(), features=torch.rand(40, 3, 1, dtype=torch.float64))
     assert explain(QueryGNN(config, 6).double(), batch, node=3) == []
-
-
-def test_a_step_of_the_beam_by_hand() -> None:
-    best = {0: [(0.0, (0,), ())], 1: [(1.0, (5, 1), (0,))]}
-    rows = [  # source, relation, target, gradient
-        (0, 1, 3, 0.5), (1, 0, 3, -0.5), (0, 0, 3, 0.5),  # three paths of the same sum to node 3
-        (0, 0, 4, 0.0), (1, 0, 5, 1.0), (7, 0, 3, 1.0), (9, 0, 3, 1.0),  # unseen, back, no path there, from the node
-        (0, 2, 6, 1.0),
-    ]  # fmt: skip
-    *edges, gradient = (np.array(column) for column in zip(*rows, strict=True))
-    found = _extend({**best, 9: [(2.0, (9,), ())]}, edges, gradient, 2, node=9)
-    assert found == {3: [(0.5, (0, 3), (0,)), (0.5, (0, 3), (1,))], 6: [(1.0, (0, 6), (2,))]}
 
 
 def test_passages_outside_of_a_subgraph_follow_by_search() -> None:

@@ -193,18 +193,6 @@ def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size
 
 
-@pytest.mark.parametrize(
-    "settings, problem",
-    [
-        ({"message": "rotate", "dim": 3}, "must be even"),
-        ({"fusion": "none", "features": ["dense"]}, "unread"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings: dict[str, object], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        network(**settings)
-
-
 def test_a_batch_of_other_features_is_refused() -> None:
     batch = rich_batch()
     with pytest.raises(ConfigError, match=r"3 features \(a, b, c\), the graph has 2"):

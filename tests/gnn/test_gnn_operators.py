@@ -58,16 +58,6 @@ def test_sums_are_those_of_all_messages(kind: str) -> None:
     assert not written_out[0][N - 1].any() and not written_out[2][R - 1].any()  # the isolated node, the idle relation
 
 
-def test_the_last_node_takes_part() -> None:
-    # ULTRA once took the number of rows from the wrong dimension, so that the last node was never updated.
-    source, relation, target = gfm.random_edges()
-    source, target = torch.cat([source, torch.tensor([2])]), torch.cat([target, torch.tensor([N - 1])])
-    edges = SortedEdges.sort(source, torch.cat([relation, torch.tensor([0])]), target, N)
-    x, rel, _ = inputs()
-    received = RelationalConv("distmult", "sum")(x, rel, NOTHING, edges)
-    torch.testing.assert_close(received[N - 1], x[2] * rel[0])
-
-
 @pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "pna"])
 def test_hidden_edges_are_no_edges_and_order_is_nothing(kind: str) -> None:
     source, relation, target = gfm.random_edges()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.errors import ConfigError
 from gnnrag.gnn import NODE_STAGES, GNNConfig
 from gnnrag.gnn.features import (
     DEFAULT_NODE,
@@ -209,11 +208,6 @@ def test_joined_subgraphs_score_as_each_alone(index: Index) -> None:
     assert len(batch.relation_vectors) == len(parts[1].relations), "relations of both are one row"
     with pytest.raises(ValueError, match="at least one"):
         join([])
-
-
-def test_unknown_features_are_refused(index: Index) -> None:
-    with pytest.raises(ConfigError, match="features: 'dens' is unknown"):
-        QuestionGraphs(index, GNNConfig(features=["dens"]))
 
 
 def test_a_corpus_without_names(tmp_path: Path) -> None:

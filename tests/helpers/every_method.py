@@ -16,6 +16,7 @@ SETTINGS: dict[str, list[list[str]]] = {
     "ircot": [["retriever=bm25"]],
     "iter_retgen": [["retriever=bm25"]],
     "tog": [["retriever=bm25"]],
+    "tog_graph": [["retriever=bm25"]],
     "gcot": [["retriever=bm25"]],
     "react": [["retriever=bm25", "method.answer=reader"]],
     "search_r1": [["retriever=bm25", "method.answer=reader"]],

@@ -35,6 +35,7 @@ ON = {
     "ircot": "hipporag2",
     "iter_retgen": "minirag",
     "tog": "hipporag",
+    "tog_graph": "bm25",
     "gcot": "pathrag",
     "react": "hypergraphrag",
     "search_r1": "raptor",

@@ -99,6 +99,7 @@ GOOD: Mapping[str, Reply] = {
     "keywords": '{"low": ["Night Harbour"], "high": ["directors"]}',
     "mentions": '{"answer_types": [], "entities": ["Night Harbour"]}',
     "path_judge": _judgements,
+    "pruner": '{"scores": [{"id": 1, "score": 0.9}, {"id": 2, "score": 0.5}]}',
     "reader": "Thought: She was born there [1].\nAnswer: Kalmar",
     "reader_closed": "Thought: I remember.\nAnswer: Kalmar",
     "reader_paths": "Thought: She was born there [1].\nAnswer: Kalmar",

@@ -22,23 +22,14 @@ TEMPLATE = (
 )
 
 
-def make_tiny_model(
-    folder: Path,
-    texts: list[str] | None = None,
-    seed: int = 0,
-    width: int = 64,
-    lively: bool = False,
-    vocabulary: int = 512,
-) -> Path:
+def make_tiny_model(folder: Path, seed: int = 0, width: int = 64, lively: bool = False) -> Path:
     """Write a byte-level BPE and a random two-layer Qwen3 into `folder`; about 2 s with imports.
 
     Args:
         folder: where to.
-        texts: what the tokenizer is trained on.
         seed: of the weights.
         width: of the hidden layers.
         lively: with weights so large that replies differ from token to token; else they repeat themselves.
-        vocabulary: entries of the tokenizer.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -49,14 +40,12 @@ def make_tiny_model(
     raw.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
+        vocab_size=512,
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    raw.train_from_iterator(
-        texts or ["Fast Thought: Where was the author born?\nAnswer: the passage says so."], trainer
-    )
+    raw.train_from_iterator(["Fast Thought: Where was the author born?\nAnswer: the passage says so."], trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
@@ -64,7 +53,7 @@ def make_tiny_model(
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=vocabulary, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2,
+            vocab_size=512, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=32768,
             tie_word_embeddings=not lively, initializer_range=0.15 if lively else 0.02, **ends,
         )

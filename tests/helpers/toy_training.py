@@ -1,11 +1,10 @@
-"""A training small enough for tests: fits a line, draws random numbers, and may be killed. Also run as a script."""
+"""A training small enough for tests: fits a line, draws random numbers, and may be stopped."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from gnnrag.training.base import shut_down
 from gnnrag.training.config import FitConfig
 from gnnrag.training.loop import Trainer
 from gnnrag.training.rundir import TrainingRun
@@ -24,8 +22,8 @@ class LineTask:
 
     metric = "score"
 
-    def __init__(self, die_at: int = -1, seen: list[list[float]] | None = None) -> None:
-        self.die_at, self.seen = die_at, seen
+    def __init__(self, die_at: int = -1) -> None:
+        self.die_at = die_at
 
     def batch(self, step: int) -> list[tuple[float, float]]:
         if step == self.die_at:
@@ -35,8 +33,6 @@ class LineTask:
 
     def loss(self, model: nn.Module, items: Any, device: torch.device) -> torch.Tensor:
         x, y = torch.tensor(items, dtype=torch.float32, device=device).T
-        if self.seen is not None:
-            self.seen.append(x.tolist())
         return (model(x[:, None])[:, 0] - y) ** 2
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
@@ -62,16 +58,3 @@ def train(path: str | Path, config: FitConfig, die_at: int = -1, stop_at: int = 
     trainer.fit()
     run.close()
     return trainer
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    settings = json.loads(sys.argv[2])
-    place = sys.argv[1] + (f"-{os.environ['RANK']}" if settings.get("own_disks") else "")
-    stops = settings.get("die_at", -1), settings.get("stop_at", -1)
-    trained = train(place, FitConfig(**settings["fit"]), *stops, dropout=settings["dropout"])
-    if trained.accelerator.is_main_process:
-        weights = {name: value.tolist() for name, value in trained.bare.state_dict().items()}
-        extra = {"processes": trained.accelerator.num_processes, "weights": weights}
-        Path(place, "result.json").write_text(json.dumps(extra))
-    shut_down(trained.accelerator)

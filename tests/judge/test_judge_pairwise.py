@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.judge import DIMENSIONS, judge
+from gnnrag.judge import DIMENSIONS, judge, win_name
 from gnnrag.llm.base import Request
 from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run
 
@@ -44,13 +44,13 @@ def interval(won: int, lost: int, n: int) -> list[float]:
 def test_win_rates_come_out_exactly(runs: tuple[Path, Path]) -> None:
     report = pair(*runs, lambda request: verdict(longer(request)))
     for name in DIMENSIONS:
-        of, position = report["dimensions"][name], report["position"][name]
-        assert (of["win_rate"], of["won"], of["shared"], of["lost"], of["counted"]) == (0.6, 12, 0, 8, 20)
+        of, position = report["figures"][win_name(name)], report["position"][name]
+        assert (of["mean"], of["won"], of["shared"], of["lost"], of["counted"]) == (0.6, 12, 0, 8, 20)
         assert of["better"] == "tie", "20 questions tell nothing at 60%"
         assert of["interval"] == interval(12, 8, 20) and of["p"] == 0.503445
         assert position["first_wins"] == 0.5 and position["interval"] == interval(0, 0, 20)
         assert position["consistency"] == 1.0
-    assert report["judge/win_rate"] == 0.6 and report["spent"]["calls"] == 40
+    assert report["figures"]["win_rate"]["mean"] == 0.6 and report["spent"]["calls"] == 40
     assert report["path"] == str(runs[1] / "judgements" / "pairwise")
 
 
@@ -62,9 +62,9 @@ def biased(request: Request) -> str:
 
 def test_position_bias_is_measured_exactly(runs: tuple[Path, Path]) -> None:
     report = pair(*runs, lambda request: verdict(biased(request), coherence=longer(request)))
-    of, position = report["dimensions"]["overall"], report["position"]["overall"]
+    of, position = report["figures"]["win_rate"], report["position"]["overall"]
     # 0, 4, 8 of the first twelve go to the first answer, 5 to the last; 12, 16 of the rest.
-    assert (of["won"], of["shared"], of["lost"]) == (12 - 4, 6, 8 - 2) and of["win_rate"] == (8 + 3) / 20
+    assert (of["won"], of["shared"], of["lost"]) == (12 - 4, 6, 8 - 2) and of["mean"] == (8 + 3) / 20
     assert position["first_wins"] == (14 * 0.5 + 5 * 1.0 + 1 * 0.0) / 20
     assert position["consistency"] == 14 / 20
     assert report["position"]["coherence"]["consistency"] == 1.0
@@ -79,12 +79,12 @@ def test_swapping_the_runs_mirrors_every_figure(runs: tuple[Path, Path]) -> None
 
     here, there = (pair(*order, reply) for order in (runs, runs[::-1]))
     for name in DIMENSIONS:
-        a, b = here["dimensions"][name], there["dimensions"][name]
-        assert a["win_rate"] == round(1 - b["win_rate"], 6) and a["p"] == b["p"]
+        a, b = here["figures"][win_name(name)], there["figures"][win_name(name)]
+        assert a["mean"] == round(1 - b["mean"], 6) and a["p"] == b["p"]
         assert a["interval"] == [round(1 - limit, 6) for limit in reversed(b["interval"])]
         assert (a["won"], a["shared"], a["lost"]) == (b["lost"], b["shared"], b["won"])
     assert here["position"] == there["position"] and here["counts"] == there["counts"]
-    assert here["counts"]["malformed"] == 1 and here["dimensions"]["overall"]["counted"] == 19
+    assert here["counts"]["malformed"] == 1 and here["figures"]["win_rate"]["counted"] == 19
 
 
 @pytest.mark.parametrize("kind, elements", [("pairwise", 2), ("scores", 1)])
@@ -118,7 +118,7 @@ def test_failed_and_identical_answers(tmp_path: Path) -> None:
     second = write_run(tmp_path / "b", data, {"q0": "x", "q1": None, "q2": None, "q3": "x y", "q4": "x"})
     backend = scripted(lambda request: verdict(longer(request)))
     (report,) = judge(settings("pairwise", first, second), backend=backend)
-    of = report["dimensions"]["overall"]
+    of = report["figures"]["win_rate"]
     assert (of["won"], of["shared"], of["lost"]) == (2, 2, 1) and len(backend.requests) == 2
     assert report["counts"] == {"unanswered": 3, "identical": 1, "malformed": 0, "rejected": 0, "llm_error": 0}
     assert report["position"]["overall"]["judged"] == 1, "only what was asked tells of a bias"
@@ -138,7 +138,7 @@ def test_almost_nothing_is_no_result(runs: tuple[Path, Path], read: int, better:
         return 3 if question_of(request) < 12 else 1  # of the first run's answer
 
     report = pair(*runs, reply)
-    of = report["dimensions"]["overall"]
+    of = report["figures"]["win_rate"]
     assert (of["counted"], of["asked"], of.get("better")) == (read, 20, better)
     assert of["interval"] == (interval(read, 0, read) if read else None)
     assert report["counts"]["malformed"] == 20 - read and report["position"]["overall"]["judged"] == read

@@ -48,12 +48,14 @@ def test_scores_come_out_exactly(tmp_path: Path, data: Path) -> None:
     path = run(tmp_path, data, "a")
     report, requests = score(path, by_content)
     a = [2 + 1 + n % 4 for n in range(SIZE)]
-    assert report["judge/a_score"] == sum(a) / SIZE == 4.3 and report["judge/e_score"] == 4.3 + 3
-    assert report["judge/a_score_counted"] == report["judge/a_score_asked"] == SIZE
+    assert (
+        report["figures"]["a_score"]["mean"] == sum(a) / SIZE == 4.3 and report["figures"]["e_score"]["mean"] == 4.3 + 3
+    )
+    assert report["figures"]["a_score"]["counted"] == report["figures"]["a_score"]["asked"] == SIZE
     interval = bootstrap_interval(a)
-    assert report["judge/a_score_ci"] == [round(interval.low, 6), round(interval.high, 6)]
+    assert report["figures"]["a_score"]["interval"] == [round(interval.low, 6), round(interval.high, 6)]
     for name, base in BASE.items():
-        assert report["criteria"][name]["mean"] == base + 2.3 and report["criteria"][name]["counted"] == SIZE
+        assert report["figures"][name]["mean"] == base + 2.3 and report["figures"][name]["counted"] == SIZE
     assert report["judge"]["model"] == "scripted" and report["spent"]["calls"] == 6 * SIZE == len(requests)
     folder = path / "judgements" / "scores"
     assert json.loads((folder / "metrics.json").read_text()) == {k: v for k, v in report.items() if k != "path"}
@@ -78,9 +80,7 @@ def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path,
     """One answer that the judge's provider refuses: its values are missing and named, all others are read."""
     path = run(tmp_path, data, "a")
     report, _ = score(path, lambda r: error if question_of(r) == 3 else "6")
-    assert (
-        report["criteria"]["correctness"]["rejected"] == 1 and report["criteria"]["correctness"]["counted"] == SIZE - 1
-    )
+    assert report["figures"]["correctness"]["rejected"] == 1 and report["figures"]["correctness"]["counted"] == SIZE - 1
     assert any("q3" in line and str(error) in line for line in remarks(report))
     _, again = score(path, "6")
     assert not again, "it is not asked again"
@@ -89,13 +89,15 @@ def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path,
 def test_malformed_replies_are_counted_and_not_guessed(tmp_path: Path, data: Path) -> None:
     """Correctness never parses; nor do the two retries."""
     report, requests = score(run(tmp_path, data, "a"), lambda r: "about 7" if criterion(r) == "correctness" else "6")
-    assert report["criteria"]["correctness"] == {
-        "mean": None, "interval": None, "counted": 0,
+    assert report["figures"]["correctness"] == {
+        "mean": None, "interval": None, "counted": 0, "asked": 10,
         "unanswered": 0, "no_reference": 0, "malformed": 10, "rejected": 0, "llm_error": 0,
     }  # fmt: skip
     assert report["spent"]["malformed"] == 30 and len(requests) == 30 + 50
-    assert report["judge/a_score"] is None and report["judge/a_score_counted"] == 0, "no mean of two criteria"
-    assert report["judge/e_score"] == 6.0 and report["criteria"]["comprehensiveness"]["mean"] == 6.0
+    assert report["figures"]["a_score"]["mean"] is None and report["figures"]["a_score"]["counted"] == 0, (
+        "no mean of two criteria"
+    )
+    assert report["figures"]["e_score"]["mean"] == 6.0 and report["figures"]["comprehensiveness"]["mean"] == 6.0
 
 
 def test_a_retry_that_parses_counts_and_so_does_what_came_before(tmp_path: Path, data: Path) -> None:
@@ -105,10 +107,10 @@ def test_a_retry_that_parses_counts_and_so_does_what_came_before(tmp_path: Path,
 
     path = run(tmp_path, data, "a")
     report, _ = score(path, reply)
-    assert report["criteria"]["relevance"]["mean"] == (9 * 9 + 7) / 10
+    assert report["figures"]["relevance"]["mean"] == (9 * 9 + 7) / 10
     assert report["spent"]["malformed"] == 12 and report["spent"]["calls"] == 60 + 12
     report, _ = score(path, reply, "retries=1", "name=fewer")
-    assert (report["criteria"]["relevance"]["counted"], report["criteria"]["relevance"]["malformed"]) == (9, 1)
+    assert (report["figures"]["relevance"]["counted"], report["figures"]["relevance"]["malformed"]) == (9, 1)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +137,13 @@ def test_an_answer_that_gives_orders_stays_data(tmp_path: Path, data: Path, atta
 def test_failed_and_empty_answers_score_zero_without_a_call(tmp_path: Path, data: Path) -> None:
     path = run(tmp_path, data, "a", q0=None, q1="")
     report, _ = score(path, lambda request: "8")
-    assert report["judge/a_score"] == 6.4 and report["spent"]["calls"] == 48
-    assert report["criteria"]["relevance"]["unanswered"] == 2
+    assert report["figures"]["a_score"]["mean"] == 6.4 and report["spent"]["calls"] == 48
+    assert report["figures"]["relevance"]["unanswered"] == 2
     assert report["judged_runs"]["a"]["unanswered"] == 2
     report, _ = score(path, lambda request: "none", "name=zeros")
-    assert report["judge/a_score"] is None and report["criteria"]["relevance"]["counted"] == 0, "zeros are no judgement"
+    assert report["figures"]["a_score"]["mean"] is None and report["figures"]["relevance"]["counted"] == 0, (
+        "zeros are no judgement"
+    )
     assert (report["asked"], report["read"]) == (48, 0)
 
 
@@ -147,9 +151,12 @@ def test_questions_without_gold_are_left_out(tmp_path: Path) -> None:
     rows = [question(0), question(1, answers=[]), question(2, gold=[], evidence=[])]
     data = write_data(tmp_path / "data", rows)
     report, _ = score(write_run(tmp_path / "a", data, {"q0": "x", "q1": "", "q2": "x"}), lambda request: "4")
-    assert report["criteria"]["correctness"]["no_reference"] == 1 == report["criteria"]["factuality"]["no_reference"]
-    assert report["judge/a_score"] == 4.0 and report["judge/a_score_counted"] == 2 == report["judge/a_score_asked"]
-    assert report["judge/e_score"] == 2.0, "q1 has gold evidence and no answer"
+    assert report["figures"]["correctness"]["no_reference"] == 1 == report["figures"]["factuality"]["no_reference"]
+    assert (
+        report["figures"]["a_score"]["mean"] == 4.0
+        and report["figures"]["a_score"]["counted"] == 2 == report["figures"]["a_score"]["asked"]
+    )
+    assert report["figures"]["e_score"]["mean"] == 2.0, "q1 has gold evidence and no answer"
 
 
 # ------------------------------------------------------------------------------------------------ stop and continue
@@ -176,10 +183,10 @@ def test_a_stopped_judgement_goes_on(tmp_path: Path, data: Path) -> None:
 def test_failed_calls_are_rows_and_are_tried_again(tmp_path: Path, data: Path) -> None:
     path = run(tmp_path, data, "a")
     report, _ = score(path, lambda request: LLMError("no server") if question_of(request) == 2 else "5")
-    assert report["criteria"]["relevance"]["llm_error"] == 1 and report["judge/e_score_counted"] == 9
+    assert report["figures"]["relevance"]["llm_error"] == 1 and report["figures"]["e_score"]["counted"] == 9
     assert any("6 x no server" in line for line in remarks(report))
     report, requests = score(path, lambda request: "5")
-    assert len(requests) == 6 and report["judge/e_score_counted"] == SIZE
+    assert len(requests) == 6 and report["figures"]["e_score"]["counted"] == SIZE
 
 
 @pytest.mark.parametrize("name, value", [("max_words", "3"), ("temperature", "1")])
@@ -188,18 +195,3 @@ def test_other_settings_do_not_mix(tmp_path: Path, data: Path, name: str, value:
     score(path, by_content, "limit=1")
     with pytest.raises(ConfigError, match=name):
         score(path, by_content, "limit=1", f"{name}={value}")
-
-
-@pytest.mark.parametrize(
-    "dots, setting",
-    [
-        (["runs=[]"], "runs"),
-        (["kind=pairwise"], "runs"),
-        (["runs=[r1/a,r2/a]"], "runs"),
-        (["limit=0"], "limit=0"),
-        (["kind=ranks"], "kind"),
-    ],
-)
-def test_settings_are_checked_first(dots: list[str], setting: str) -> None:
-    with pytest.raises(ConfigError, match=setting):
-        judge(settings("scores", Path("x"), dots=dots))

@@ -77,7 +77,7 @@ def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) 
     assert out.splitlines()[-1] == str(runs[1] / "judgements" / "scores")
     assert "first: 1 questions without an answer score 0" in err and "first: 18 calls" in err
     assert call("scores", runs, "llm.default=6", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["judge/a_score"] == 4.5
+    assert json.loads(capsys.readouterr().out)[0]["figures"]["a_score"]["mean"] == 4.5
 
 
 @pytest.mark.parametrize(

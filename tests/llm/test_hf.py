@@ -348,25 +348,6 @@ def test_a_folder_without_a_usable_model_is_refused_at_once(folder: Path, tmp_pa
         hf(broken(folder, tmp_path, **changes))
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"model": ""}, "llm.model"),
-        ({"model": "/absent"}, "does not exist"),
-        ({"model": "nobody/nothing"}, "nobody/nothing"),
-        ({"adapter": "/absent"}, "does not exist"),
-        ({"temperature": -1.0}, "temperature"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"max_batch": 0}, "max_batch"),
-        ({"dtype": "int8"}, "bfloat16"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_at_once(folder: Path, settings, message, monkeypatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError, match=message):
-        hf(**{"folder": folder, **settings}) if "model" not in settings else build("llm", {"name": "hf", **settings})
-
-
 def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) -> None:
     copy = broken(folder, tmp_path)
     next(copy.glob("*.safetensors")).write_bytes(b"not a model")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import GnnragError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.openvino import OpenVINO
 from gnnrag.parts import build
@@ -133,18 +133,3 @@ def test_what_cannot_be_answered_is_refused_alone(backend: OpenVINO, file: Path)
     beyond, cut = ask(backend, request("a", max_tokens=40_000), request("word " * 9000))
     assert isinstance(beyond, ContextLengthError)
     assert isinstance(cut, ContextLengthError) and "fit into 8192" in str(cut), "OpenVINO would answer a part of it"
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"model": ""}, r"llm\.model"),
-        ({"model": "/absent.gguf"}, "absent"),
-        ({"model": "/absent"}, "does not exist"),
-        ({"adapter": "x"}, "adapter"),
-        ({"max_batch": 0}, "max_batch"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_at_once(file: Path, settings, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build("llm", {"name": "openvino", "model": str(file), **settings})

@@ -112,8 +112,6 @@ def test_questions_without_gold_are_left_out_of_retrieval_only():
         ),
         (QUESTIONS, [*PREDICTIONS, predict("q1")], {}, "'q1' has two predictions"),
         (QUESTIONS[:2], PREDICTIONS, {}, "'q3' belongs to no question"),
-        (QUESTIONS, PREDICTIONS, {"ks": (0,)}, "k=0"),
-        (QUESTIONS, PREDICTIONS, {"f1_variant": "best"}, "f1_variant='best'"),
     ],
 )
 def test_incomplete_runs_and_bad_settings_are_refused(questions, rows, settings, message):

@@ -62,22 +62,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
     assert got.p_value == pytest.approx(min(1.0, 2 * tail))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: bootstrap_interval([]), "at least one question"),
-        (lambda: bootstrap_interval([1.0, float("nan")]), "finite"),
-        (lambda: paired_difference([1.0, 0.0], [1.0]), "a has 2 questions, b has 1"),
-        (lambda: mcnemar([0.5], [1.0]), "right or wrong"),
-        (lambda: share_interval([]), "at least one value"),
-        (lambda: share_interval([1.5]), "from 0 to 1"),
-    ],
-)
-def test_wrong_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 def test_the_interval_of_shares() -> None:
     # Bonett and Price for 46 won, 54 lost of 100: d = (47 - 55) / 102, half the width 1.96 sqrt((1 - d^2) / 102).
     d = -8 / 102

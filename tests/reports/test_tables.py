@@ -122,20 +122,11 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
     [
         ("rows: {a: {}}\npublish: {}", "publish.*published"),
         ("grid: {}", "rows, grid"),
-        ("rows: {a: 3}", "rows="),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {b: [1]}}", "published row 'b'"),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [1, 2]}}", "published row 'a'"),
-        ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [much]}}", "much"),
-        ("rows: {a: {}}\npublished: {metrics: [em], rows: {average: [1]}}", "published row 'average'"),
-        ("rows: {a: {}}\npublished: {metrics: [ems], rows: {}}", "'ems'.*'em'"),
         ("rows: {a: {}}\nplot: {x: rounds, y: em}", r"plot\.x 'rounds'"),
-        ("rows: {a: {}}\nplot: {x: row, y: f1}", r"plot\.y 'f1'"),
         ("rows: {a: {}}\nby: month", "by 'month'.*hops, type"),
         ("rows: {a: {}}\naverage: data", "average 'data'"),
-        ("rows: {a: [1]}\npublished: [1]", ""),
-        ("rows: 5", "rows=5"),
-        ("grid: [1]", ""),
-        ("rows: {a: {}}\nplot: [x]", ""),
     ],
 )
 def test_a_file_is_read_strictly(tmp_path: Path, more: str, named: str) -> None:
@@ -147,10 +138,7 @@ def test_a_file_is_read_strictly(tmp_path: Path, more: str, named: str) -> None:
     "settings, named",
     [
         ("{method: single, method.reader_topk: 3}", r"method\.reader_topk.*reader_top_k"),
-        ("{method: graphsearch}", "method=graphsearch"),
         ("{method: mgranrag, method.ablate: [chg]}", r"method\.ablate.*decomposition"),
-        ("{method: dotrag, method.node_score: nodes}", r"method\.node_score"),
-        ("{method: bdtr, method.promotion: x}", r"method\.promotion"),
     ],
 )
 def test_a_row_is_checked_before_any_work(tmp_path: Path, settings: str, named: str) -> None:
@@ -182,7 +170,8 @@ FOLLOWED = [
         ("RAPTOR", [*RAPTOR, "method.channel=both"]), ("HippoRAG2", HIPPO2),
         ("GraphRAG", ["graphrag 3.1.2", "extract.format=lightrag", "profile=released", "reader_notes=null"]))),
     *((f"bdtr/{table}", row, more) for table in ("table1", "table2") for row, more in (
-        ("IRCOT", IRCOT), ("GCOT", RAW), ("TOG", RAW), ("IRGS", RAW), ("BDTR", LETTER))),
+        ("IRCOT", IRCOT), ("GCOT", RAW), ("TOG", RAW), ("TOG on the knowledge graph", ["depth 3, width 3"]),
+        ("IRGS", RAW), ("BDTR", LETTER))),
     *(("bdtr/table2", row, HIPPO2) for row in ("Original", "BDTR")),
     *((f"bdtr/{table}", row, [*RAPTOR, *more]) for table, row, more in (
         ("table3", "IRCOT", IRCOT), ("table3", "BDTR", LETTER), ("table5", "neither", ["method.channel=both"]),

@@ -22,6 +22,7 @@ from gnnrag.methods.dotrag.roles import (
     RulesTask,
 )
 from gnnrag.methods.dotrag.schema import Schema, SchemaTerm
+from gnnrag.methods.tog_graph import PromptedPruner, PruneTask
 from gnnrag.retrievers.graphrag.report_roles import (
     Point,
     PromptedReduce,
@@ -87,6 +88,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "rules": (PromptedRules, RulesTask(QUESTION, SCHEMA, "Night Harbour", ("Night Harbour",))),
     "path_judge": (PromptedPathJudge, JudgeTask(QUESTION, SCHEMA, GENERIC, (), (PathText("p1", "a", (), (), ()),))),
     "redirect": (PromptedRedirect, RedirectTask(QUESTION, GENERIC, "Night Harbour", (), ())),
+    "pruner": (PromptedPruner, PruneTask(QUESTION, "Night Harbour", ("directed by", "shot in"))),
     "router": (PromptedRouter, RouterTask(QUESTION)),
     "rewriter": (PromptedRewriter, FollowUp("Where was he born?", (("Who directed it?", "Otto Brandt"),))),
     "keywords": (PromptedKeywords, KeywordsTask("Who directed it?")),

@@ -82,6 +82,7 @@ def test_every_familys_draft_is_dropped(start: str, end: str, last: str, reply: 
         "- Sub question 1：where?": "- Sub question 1:where?",
         "Final Answer ：奥斯陆：首都": "Final Answer:奥斯陆：首都",
         "Score﹕8": "Score:8",
+        "It says so. Answer：Oslo": "It says so. Answer:Oslo",
         "奥斯陆：首都": "奥斯陆：首都",
     }.items(),
 )

@@ -217,10 +217,6 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
     "more, error, message",
     [
         ("lora.target_modules=[nothing]", ConfigError, "Target modules {'nothing'} not found"),
-        ("lora.rank=8", ConfigError, r"unknown setting 'lora\.rank'"),
-        ("trainer.learning_rat=1", ConfigError, r"unknown setting 'trainer\.learning_rat'.*learning_rate"),
-        ("trainer.max_steps=many", ConfigError, r"trainer\.max_steps='many'"),
-        ("trainer.save_steps=3", ConfigError, "load_best_model_at_end requires the saving steps"),
         ("start=/nowhere", ArtefactError, "roles.thoughts.path must name a folder that a training of thoughts wrote"),
         ("trainer.seed=1", ConfigError, r"trainer\.seed follows from seed"),
         ("model.base=/nowhere", ConfigError, "model '/nowhere' does not exist"),
@@ -231,22 +227,6 @@ def test_what_cannot_be_opened_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         trainer_of(tmp_path, base, "sft", more)
-
-
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        ("stage=rlhf", "stage='rlhf': must be 'sft', 'dpo' or 'grpo'"),
-        ("data.rows=[]", "data.rows: name at least one file"),
-        ("model.base=''", "model.base: name the folder"),
-        ("cross=true data.divide=rows", "cross=true needs data.divide=folds"),
-        ("stage=grpo", "name the rows' sets in corpora"),
-    ],
-)
-def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None:
-    dots = settings(tmp_path, "thoughts", tmp_path, *more.split())
-    with pytest.raises(ConfigError, match=message):
-        check_language(load_config(TrainLanguageConfig, None, dots), "thoughts")
 
 
 def test_only_thoughts_have_preferences(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.config import load_config
-from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.thoughts import parse_thoughts
@@ -211,23 +209,6 @@ def test_a_prompted_teacher_gives_the_chats_it_was_asked(
         assert meta["counts"]["verifier"]["failed"] == 8 and not (tmp_path / "verifier.jsonl").exists()
     for row in rows:
         assert tuple((t.role, t.content) for t in asked(row)) in sent, "a row shows what the teacher was asked"
-
-
-@pytest.mark.parametrize(
-    "dots, own, error, named",
-    [
-        (("method=ircot",), (), ConfigError, "method=ircot asks neither"),
-        ((), ("mine=[lightrag]",), ConfigError, "mine=lightrag"),
-        (("run.name=mine",), (), ConfigError, r"run\.name"),
-        (("method.use_bgec=false", "method.max_rounds=0"), (), GnnragError, "no row is left"),
-    ],
-)
-def test_what_cannot_be_recorded_is_refused(
-    root: Path, tmp_path: Path, dots: tuple[str, ...], own: tuple[str, ...], error: type[Exception], named: str
-) -> None:
-    with pytest.raises(error, match=named):
-        traces.recorded_roles(load_config(traces.EvaluateConfig, None, list(dots)))
-        collected(root, tmp_path, *dots, own=own)
 
 
 # ------------------------------------------------------------------------------------------------------------ sifting

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.errors import ConfigError
 from gnnrag.io import WEIGHTS, write_jsonl
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.composing import JoinConfig, join_sets
@@ -69,15 +68,3 @@ def test_names_give_way_to_questions_over_two_and_three_hops(tmp_path: Path) -> 
     assert three["type"] == "3hop" and three["answers"] == ["1960"] and "Long Pier" in three["question"]
     assert not any(name in three["question"] for name in ("Emma", "Tromso"))
     assert json.loads((out / "SOURCE.json").read_text())["passages"] == 3
-
-
-def test_sets_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
-    one = write_set(tmp_path / "one")
-    with pytest.raises(ConfigError, match="passages of the same id"):
-        join_sets(JoinConfig([one, one], out=str(tmp_path / "out")))
-    with pytest.raises(ConfigError, match="is one of the sets"):
-        join_sets(JoinConfig([one], out=one))
-    for _ in range(2):  # its own folder may be written again
-        assert join_sets(JoinConfig([one], out=str(tmp_path / "out"), two=1, three=0))["questions"] == 1
-    with pytest.raises(ConfigError, match="name the sets"):
-        join_sets(JoinConfig([one]))

@@ -55,24 +55,6 @@ def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
     assert not any(name.endswith("word_embeddings.weight") for name in load_tensors(run / "best" / "model.safetensors"))
 
 
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        ("temperature=0", "temperature=0"),
-        ("search.beam=0", "search.beam=0"),
-        ("sets.sample.first_of=other", "sets.sample.first_of='other': name one of the sets that train"),
-        ("sets.sample.use=report", "sets: name at least one that trains"),
-        ("network.rank=0", "network.rank=0"),
-        ("network.base=embedded", "give both the same encoder"),
-    ],
-)
-def test_settings_out_of_range_are_named(
-    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
-) -> None:
-    assert call(folder, "run.name=bad", setting) in (1, 2)
-    assert message in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------------- composed questions
 def test_questions_become_phrases() -> None:
     assert worded("Who wrote Emma?") == "the one who wrote Emma"

@@ -65,28 +65,6 @@ def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path
     assert {"message_graph", "relation_vectors"} <= made and "sentence_vectors" not in made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        ("sets.sample.use=all", "sets.sample.use='all': must be 'folds', 'train' or 'report'"),
-        ("folds.report=5", "folds.report=5 with folds.count=2"),
-        ("sets.sample.use=report", "nothing to train on"),
-        ("sets.sample.use=report cross=true", "every fold would report on all of it"),
-        ("metric=recal@5", "metric='recal@5' is not measured; there are: hits@1"),
-        ("stage=completion gnn.question_text=false", "set completion.query=relation"),
-        ("fit.precision=fp16", "fit.precision='fp16': must be 'float32' or 'bf16'"),
-    ],
-)
-def test_bad_settings_are_one_line(
-    folder: Path, setting: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(folder, "run.name=bad", *setting.split()) == 2
-    err = capsys.readouterr().err
-    assert message in err and "Traceback" not in err
-    assert run(["train", "gnn"]) == 2, "nothing to train"
-
-
 def test_sets_of_different_embedders_are_refused() -> None:
     other = type("Other", (HashEmbedder,), {"identity": "other"})()
     corpora: Any = {

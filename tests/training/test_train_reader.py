@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -84,22 +83,3 @@ def test_articles_that_are_held_out_report_alone(folder: Path) -> None:
     apart = set.union(*(articles[id_] for id_ in parts["report"])) - set.union(*(articles[id_] for id_ in learned))
     assert parts["report"] and all(articles[id_] & apart for id_ in parts["report"])
     assert out not in learned | set(parts["report"]) and len(learned) + len(parts["report"]) == 11
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        (["metric=bleu"], "metric='bleu'"),
-        (["network.fixed=true"], "start=DIR"),
-        (["shown.least=5", "shown.most=2"], r"shown\.least=5: at most shown\.most=2"),
-        (["shown.drop=2"], r"shown\.drop=2"),
-        (["start=/nowhere"], "is missing"),
-        (["sets.sample.use=some"], r"sets\.sample\.use"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str
-) -> None:
-    assert call(folder, *given, "run.name=refused") != 0
-    assert re.search(message, capsys.readouterr().err)

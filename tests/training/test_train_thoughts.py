@@ -24,7 +24,7 @@ from gnnrag.training.language.train import ThoughtsCausalTraining
 from tests.helpers.language_rows import Letters, settings
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.trainings import reported, rows_of
-from tests.test_kill import finish, kill_when
+from tests.test_kill import finish
 
 
 @pytest.fixture(scope="module")
@@ -178,16 +178,6 @@ def test_the_chosen_reply_rises_over_the_rejected_one_on_unseen_rows(base: Path,
     margins = [row["validation/rewards/margins"] for row in rows if "validation/rewards/margins" in row]
     assert margins[-1] > margins[0] and margins[-1] > 0.1
     assert {"dpo"} == {read_tuned(tmp_path / "runs" / "b", "thoughts", ["causal"]).facts["stage"]}
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_gone_on_with(base: Path, tmp_path: Path) -> None:
-    dots = settings(tmp_path, "thoughts", base, "trainer.max_steps=8", "folds.report=null", "data.validation=0")
-    assert call([*dots, "run.name=whole"]) == 0
-    command = ["training/train_thoughts.py", *dots, "run.name=killed"]
-    kill_when(command, (tmp_path / "runs" / "killed" / "checkpoints" / "checkpoint-4").exists)
-    finish(command)
-    assert same(*(curve(tmp_path / "runs" / name) for name in ("whole", "killed")))
 
 
 @pytest.mark.slow

@@ -133,22 +133,3 @@ def test_a_language_model_may_judge(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "base", lively=True)
     assert run(["train", "verifier", *settings(tmp_path, "verifier", model, "run.name=c", "trainer.max_steps=2")]) == 0
     assert read_tuned(tmp_path / "runs" / "c", "verifier", ("causal",)).facts["report"]
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        (["kind=bilinear"], "kind='bilinear' is unknown"),
-        (["metric=acc"], "metric"),
-        (["network.base=./nowhere"], "network.base='./nowhere'"),
-        (["sets.toy.rows=[]"], "gnnrag collect-traces writes them"),
-        (["sets.toy.rows=[none.jsonl]"], "gnnrag collect-traces writes it"),
-        (["cross=true", "folds.report=null"], "cross=true reports on every fold in turn"),
-    ],
-)
-def test_bad_settings_are_one_line(
-    folder: Path, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(folder, "run.name=bad", *settings) == 2
-    err = capsys.readouterr().err
-    assert message in err and "Traceback" not in err

@@ -98,7 +98,8 @@ _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?\s+(?=[^\W\d_])")
 _CHAPTER = re.compile(r"(chapter|part|appendix|annex)\s+([a-z]|\d+|[ivxlc]+)\b", re.IGNORECASE)
 # Labels, comments and tables of contents of reStructuredText, with what is indented below.
 _DIRECTIVE = re.compile(
-    r"^\.\. (?:_[^\n]*|(?:contents|toctree|index|highlight|meta)::[^\n]*(?:\n(?:[ \t]+[^\n]*)?(?=\n))*)$", re.MULTILINE
+    r"^\.\. (?:_[^\n]*|(?:contents|toctree|index|highlight|meta)::[^\n]*+(?:\n(?:[ \t][^\n]*+)?(?=\n))*+)$",
+    re.MULTILINE,
 )
 _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule may open a text as well
 

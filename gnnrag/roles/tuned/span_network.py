@@ -30,7 +30,7 @@ from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, Window, WindowMake
 
 _FLOOR = -20.0  # log-probability of a span that no window has
 _LONGEST = 24  # tokens of an answer that the encoder finds by itself
-_ROWS = 8, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
+_ROWS = 2, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
 _READ = 6  # numbers that the encoder gives for a candidate
 
 
@@ -82,43 +82,29 @@ class SpanReader(nn.Module):
 
     def forward(self, items: Sequence[SpanItem]) -> list[Read]:
         """Read items; see `Read`."""
-        if self.config.fixed:
-            return [self.read(item, logits) for item, logits in zip(items, self.alone(items), strict=True)]
-        windows = [w for item in items for w in item.windows]
-        logits = self._by_length(windows)
-        found, at = [], 0
-        for item in items:
-            own = logits[at : at + len(item.windows)]
-            at += len(item.windows)
-            found.append(self.read(item, nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None))
-        return found
-
-    def _by_length(self, windows: Sequence[Window]) -> list[Tensor]:
-        """Return the logits of windows, those of like lengths read together: filler costs a third of the time."""
-        order = sorted(range(len(windows)), key=lambda i: len(windows[i].ids))
-        found: dict[int, Tensor] = {}
-        size = pass_rows(self.span.weight.device, *_ROWS)
-        for start in range(0, len(order), size):
-            part = order[start : start + size]
-            logits = self.logits(*(torch.from_numpy(a) for a in padded([windows[i] for i in part], 0)))
-            found |= dict(zip(part, logits, strict=True))
-        return [found[i] for i in range(len(windows))]
+        logits = self.alone(items) if self.config.fixed else self._logits(items, {}, 0)
+        return [self.read(item, own) for item, own in zip(items, logits, strict=True)]
 
     @torch.no_grad()
     def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
-        """Return each item's logits as if alone, None without windows; filler rows keep batches of one shape."""
-        known: dict[tuple[int, ...], Tensor] = {} if self.memory is None else self.memory
+        """Return each item's logits as if alone; None without windows."""
+        with torch.autocast(self.span.weight.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            return self._logits(items, {} if self.memory is None else self.memory, pad)
+
+    def _logits(self, items: Sequence[SpanItem], known: dict[tuple[int, ...], Tensor], pad: int) -> list[Tensor | None]:
+        """Return each item's logits, (windows, length, 2); those of windows are added to `known`, by their ids.
+
+        Windows of like lengths are read together, and filler rows keep batches of one shape.
+        """
         by_length: dict[int, dict[tuple[int, ...], Window]] = {}
         for window in (w for item in items for w in item.windows if w.ids not in known):
             by_length.setdefault(-(-len(window.ids) // BUCKET), {})[window.ids] = window
-        device, size = self.span.weight.device, pass_rows(self.span.weight.device, *_ROWS)
+        size = pass_rows(self.span.weight.device, *_ROWS)
         for _, members in sorted(by_length.items()):
             rows = list(members.values())
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
-                tokens, mask = (torch.from_numpy(a) for a in padded(part, pad, size))
-                with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-                    logits = self.logits(tokens, mask)
+                logits = self.logits(*(torch.from_numpy(a) for a in padded(part, pad, size)))
                 known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
         owns = [[known[w.ids] for w in item.windows] for item in items]
         return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
