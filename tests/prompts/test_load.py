@@ -126,11 +126,6 @@ def test_options_are_appended_to_the_system_text() -> None:
         load_prompt("reader", "abstian")
 
 
-def test_unknown_name_is_met_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'raeder' is no packaged prompt.*Did you mean 'reader'"):
-        load_prompt("raeder")
-
-
 @pytest.mark.parametrize(
     "text, problem",
     [

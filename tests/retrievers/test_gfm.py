@@ -24,7 +24,7 @@ from gnnrag.parts import set_up
 from gnnrag.retrievers import gfm
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
-from tests.helpers.indexes import CORPUS, HASH, build
+from tests.helpers.indexes import CORPUS, build
 
 KB = "Alien|directed_by|Ridley Scott\nAlien|starred_actors|Sigourney Weaver\nBlade|directed_by|Ridley Scott\n"
 KB += "Blade|release_year|1998\nAlien|release_year|1979\n"
@@ -64,19 +64,6 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
     )  # fmt: skip
     build(folder / "index", load_passages(folder, Skips()), config, names=ENTITY_STAGES)
     return Index(folder / "index")
-
-
-def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_path: Path) -> None:
-    retriever = set_up(GFMRetriever(checkpoint(tmp_path)), index=index)
-    assert retriever.channels == {"text"}
-    together = retriever.retrieve(QUERIES)
-    for query, ranking in zip(QUERIES, together, strict=True):
-        (alone,) = retriever.retrieve([query])
-        assert alone.ids == ranking.ids and np.array_equal(alone.scores, ranking.scores)
-        assert sorted(ranking.ids) == sorted(index.ids) and ranking.branch in ("gnn_exact", "gnn_names_fallback")
-        assert (np.diff(ranking.scores) <= 0).all() and ranking.scores.min() >= 0 and ranking.scores.max() <= 1
-    assert retriever.retrieve([]) == []
-    assert len(retriever.retrieve([Query("x", top_k=2)])[0]) == 2
 
 
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
@@ -169,22 +156,3 @@ def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
     assert load_config(EvaluateConfig, None, dots).retriever.part.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
         load_config(EvaluateConfig, None, ["retriever=chg", "gnn.checkpoint=x"])
-
-
-def test_stages_by_mode(tmp_path: Path) -> None:
-    folder = of_entities(tmp_path / "e")
-    assert GFMRetriever(folder).reads == ENTITY_STAGES
-    assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
-
-
-@pytest.mark.parametrize(
-    ("method", "gnn", "problem"),
-    [("offline", {"facts": "triples"}, "give none or auto"), ("offline", {"structure": False}, "nothing would be")],
-)  # fmt: skip
-def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: dict, problem: str) -> None:
-    path = tmp_path / "kb.txt"
-    path.write_text(KB)
-    config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(**gnn),
-                         extract=ExtractConfig(method=method, path=str(path) if method == "kb" else None))  # fmt: skip
-    with pytest.raises(ConfigError, match=problem):
-        build(tmp_path / "index", CORPUS, config, names=["message_graph"])

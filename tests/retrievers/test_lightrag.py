@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
-from gnnrag.retrievers.keywords import PromptedKeywords
 from gnnrag.retrievers.lightrag import LightRAGRetriever
 from gnnrag.roles.base import Keywords
-from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
 from tests.helpers.knowledge import index_of, knowledge
 
@@ -211,32 +207,3 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ roles
-def ask(reply: Any, **settings: Any) -> tuple[Ranking, Session]:
-    roles = {"keywords": set_up(PromptedKeywords(), backend=ScriptedBackend.of((".", reply)))}
-    retriever = set_up(LightRAGRetriever(**settings), index=index_of(GRAPH, COSINES), roles=roles)
-    session = Session("q")
-    (ranking,) = asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
-    return ranking, session
-
-
-def test_keywords_by_a_model() -> None:
-    ranking, session = ask(f'{{"low": ["{LOW}"], "high": ["{HIGH}"]}}', profile="released")
-    assert ranking.ids == ranked().ids and ranking.branch == "mix"
-    assert session.usage()["roles"]["keywords"]["calls"] == 1
-
-
-def test_a_model_that_fails_leaves_the_vector_search_and_is_counted() -> None:
-    ranking, session = ask("no idea", mode="hybrid", profile="released")
-    assert ranking.ids[:3] == ("p6", "p5", "p1") and ranking.branch == "naive_fallback"
-    assert session.usage()["roles"]["keywords"]["keywords_failed"] == 1
-
-
-def test_naive_asks_nobody() -> None:
-    ranking, session = ask("unused", mode="naive")
-    assert ranking.branch == "naive" and session.usage()["llm_calls"] == 0
-
-
-def test_one_embedding_call_for_a_batch() -> None:
-    retriever = make(mode="mix")
-    retriever.rank([(Query(QUERY), KEYWORDS), (Query(LOW), Keywords((LOW,))), (Query(HIGH), Keywords((), (HIGH,)))])
-    assert retriever.index.embedder.calls == 1

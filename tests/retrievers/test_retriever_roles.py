@@ -14,7 +14,6 @@ from gnnrag.retrievers.graphrag.report_roles import (
     OfflineReduce,
     OfflineReportPoints,
     Point,
-    PromptedReduce,
     PromptedReportPoints,
     ReduceTask,
     ReportPoints,
@@ -225,11 +224,3 @@ def test_reduce_by_rules_keeps_order_citations_and_length() -> None:
     assert offline(OfflineReduce(), ReduceTask("Q", points)).text.splitlines() == lines
     assert offline(OfflineReduce(), ReduceTask("Q", points, max_words=6)).text == lines[0]
     assert offline(OfflineReduce(), ReduceTask("Q", ())).text == ""
-
-
-def test_prompted_reduce_falls_back_to_the_points() -> None:
-    task = ReduceTask("Which\nrivers?", POINTS, 300)
-    asked = ask(PromptedReduce(), task, "<think>hm</think> Two rivers [c-1].")
-    assert asked.result.text == "Two rivers [c-1]." and "at most 300 words" in asked.shown()
-    assert "1. (score 90) The Sill is a river. [c-1]\n2. (score 40) The Isar" in asked.shown()
-    assert ask(PromptedReduce(), task, "").result.text.startswith("The Sill is a river. [c-1]")
