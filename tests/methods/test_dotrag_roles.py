@@ -15,8 +15,10 @@ from gnnrag.methods.dotrag.offline import (
     NameReader,
     OfflineConcepts,
     OfflinePathJudge,
+    OfflineRedirect,
     OfflineRules,
     PatternGuesser,
+    _same_stem,
 )
 from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import PathVerdict
@@ -38,6 +40,7 @@ from gnnrag.methods.dotrag.roles import (
 )
 from gnnrag.methods.dotrag.schema import Schema, SchemaTerm, draft
 from gnnrag.parts import set_up
+from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.dots import QUESTION, typed_graph
@@ -82,6 +85,20 @@ PATHS = (
     path("p3", "Solaris > Andrei T > Mirror > 1975", "directed_by", "~directed_by", "release_year"),
     path("p4", "Solaris > Donatas B", "starred_actors", similarity=0.9),
 )
+
+
+SAY_NOTHING: list[tuple[Any, str]] = [
+    *((lambda text: parse_concepts(text, "q"), text) for text in ("", '{"topics": []}', '{"anchors": "Ada"}')),
+    *((lambda text: parse_rules(text, ()), text) for text in ("I refuse", "{}", '{"intermediate_rules": ""}')),
+    *((parse_judgements, text) for text in ("", "all complete", '{"judgements": []}', '{"judgements": ["p1"]}')),
+    *((parse_query, text) for text in ("", "one\ntwo", "none")),
+]
+
+
+@pytest.mark.parametrize("parse, text", SAY_NOTHING)
+def test_replies_that_say_nothing(parse: Any, text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse(text)
 
 
 # ------------------------------------------------------------------------------------------------------ concepts
@@ -171,6 +188,13 @@ def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str
     assert guess is not None and guess.steps == steps and guess.score == pytest.approx(score)
 
 
+def test_words_of_one_stem() -> None:
+    same = "actors actor, direct directors, star starred, writer screenwriter, lease release, written writer"
+    others = "direct directorial, act actor, star starring, ease release, painting painters"
+    pairs = [pair.split() for pair in f"{same}, {others}".split(", ")]
+    assert [" ".join(pair) for pair in pairs if _same_stem(*pair)] == same.split(", ")
+
+
 # --------------------------------------------------------------------------------------------------------- judges
 @pytest.mark.parametrize("role", [OraclePathJudge(), OfflinePathJudge()])
 def test_judges_by_the_walk(role: Any) -> None:
@@ -206,6 +230,22 @@ def test_the_oracle_follows_the_evidence_of_a_question_without_hops() -> None:
     assert [judged(asked, end).label for end in ("Arseny T", "Mirror", "1972")] == ["partial", "complete", "irrelevant"]
     unnamed = Question("q", "?", ("Mirror",), gold=("c0", "c1"), decomposition=hops)
     assert judged(unnamed, "?!").label == "irrelevant", "signs alone are no name"
+
+
+def test_the_cosine_of_a_path_is_that_of_the_mean_of_its_sentences() -> None:
+    one, two = "the film was made by Andrei T in 1972", "Andrei T had made it with some of his friends"
+    paths = (
+        PathText("p1", "a b c", ("a", "b", "c"), ("", "", ""), ((one, "~" + one), (two,))),
+        PathText("p2", "Solaris made by", ("a", "b"), ("", ""), (("made by",),)),
+        PathText("p3", "a b", ("a", "b"), ("", ""), ((one,),)),
+    )
+    embed, wanted = HashEmbedder(), []
+    question = embed.encode(["who made the film Solaris"])[0]
+    for texts in ([one, two], ["Solaris made by"], [one]):
+        mean = sum(embed.encode(texts)) / len(texts)
+        wanted.append(sum(a * b for a, b in zip(mean, question, strict=True)) / sum(a * a for a in mean) ** 0.5)
+    judge = set_up(OfflinePathJudge(), index=INDEX)
+    assert judge._cosines("who made the film Solaris", paths).tolist() == pytest.approx(wanted)
 
 
 def test_names_in_a_text() -> None:
@@ -272,3 +312,14 @@ def test_a_new_direction_is_one_line() -> None:
     asked = ask(PromptedRedirect(), task, "Who shot Solaris?")
     assert asked.result.query == "Who shot Solaris?"
     assert "Tries left: 2" in asked.shown() and "<notes>\na path" in asked.shown()
+
+
+def test_offline_directions_run_out() -> None:
+    history: tuple[str, ...] = ()
+    rules = DotRules("", "way", "a year", terminal_types=("year",))
+    sent = []
+    for _ in range(4):
+        query = do(OfflineRedirect(), RedirectTask(ASKED, rules, "Solaris", history, ())).query
+        sent.append(query)
+        history += (query,) if query else ()
+    assert sent[:2] == ["Solaris a year", "Solaris year"] and sent[3] is None and len(set(sent)) == 4

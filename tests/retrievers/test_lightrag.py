@@ -52,6 +52,7 @@ def names(ranking: Ranking, kind: str) -> list[str]:
 def test_naive_is_the_vector_search() -> None:
     ranking = ranked(mode="naive", tail="none")
     assert ranking.ids == ("p6", "p5", "p1", "p3", "p0", "p2", "p4") and ranking.branch == "naive"
+    assert not LightRAGRetriever(mode="naive").role_names
     assert ranked(mode="naive", tail="none", chunk_top_k=2).ids == ("p6", "p5")
     assert ranked(mode="naive", tail="none", cosine_floor=0.65).ids == ("p6", "p5", "p1")
 

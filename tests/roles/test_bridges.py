@@ -32,6 +32,20 @@ def test_of_passages_with_one_title_the_one_like_the_question(tmp_path: Path) ->
     assert [a.passage for a in finder.read("Who wrote the novel Night Harbour about a keeper?").anchors] == [0]
 
 
+def test_a_question_that_is_a_title_keeps_its_words_and_none_has_no_anchor(finder: BridgeFinder) -> None:
+    assert finder.read("Kalmar Kalmar").open_part.strip()
+    for text in ("", "???", "Who directed a film about the sea?"):
+        assert finder.read(text).anchors == ()
+
+
+def test_bridges_lead_from_the_film_to_its_director(finder: BridgeFinder) -> None:
+    question = finder.read(COMPOSITIONAL)
+    bridges = finder.bridges(question, [0])
+    assert CORPUS[bridges[0].passage].title == "Vera Lindqvist" and bridges[0].source == 0
+    assert [b.score for b in bridges] == sorted((b.score for b in bridges), reverse=True)
+    assert "Baking" not in titles([b.passage for b in bridges])
+
+
 def test_bridges_leave_out_anchors_and_what_is_known(finder: BridgeFinder) -> None:
     question = finder.read("Did Vera Lindqvist direct Night Harbour?")
     assert {b.passage for b in finder.bridges(question, [0])} <= {5, 6}
