@@ -127,6 +127,8 @@ class TreeConfig:
 class CommunityConfig:
     """How the knowledge graph is clustered, and how reports on its communities are written."""
 
+    # released: the largest component only; fixed: all, the smallest in buckets of ten entities
+    profile: Literal["fixed", "released"] = "fixed"
     max_cluster_size: Annotated[int, Ge(1)] = 10  # larger communities are split further
     resolution: Annotated[float, Gt(0)] = 1.0  # of the modularity
     randomness: Annotated[float, Gt(0)] = 0.001  # of the refinement

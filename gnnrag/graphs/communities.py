@@ -69,7 +69,11 @@ def occurrence_weights(counts: Any) -> np.ndarray:
 
 
 def find_communities(
-    graph: KnowledgeGraph, max_size: int = 10, resolution: float = 1.0, randomness: float = 0.001
+    graph: KnowledgeGraph,
+    profile: str = "fixed",
+    max_size: int = 10,
+    resolution: float = 1.0,
+    randomness: float = 0.001,
 ) -> Communities:
     """Cluster a graph into a hierarchy of communities; clusters larger than `max_size` are split further.
 
@@ -83,10 +87,13 @@ def find_communities(
     of_pairs = np.searchsorted(label[ends[pairs, 0]], np.arange(count + 1))
     rows: list[tuple[int, bool, tuple[int, ...], int]] = []  # level, is it a bucket, members, parent
     small = []
-    for i, nodes in enumerate(components):
-        if len(nodes) < SMALL:
+    sizes, is_released = np.bincount(label, minlength=count), profile == "released"
+    kept = [int(sizes.argmax())] if is_released and sizes.max(initial=0) > 1 else [] if is_released else range(count)
+    for i in kept:
+        nodes = components[i]
+        if len(nodes) < SMALL and not is_released:
             small.append(nodes)
-        elif len(nodes) <= max_size:
+        elif len(nodes) <= max_size and not is_released:
             rows.append((0, False, tuple(nodes.tolist()), -1))
         else:
             inner, offset = pairs[of_pairs[i] : of_pairs[i + 1]], len(rows)

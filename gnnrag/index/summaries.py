@@ -52,7 +52,9 @@ def tree(work: Work) -> tuple[SummaryTree, Counts]:
 def communities(work: Work) -> tuple[Communities, Counts]:
     """The hierarchy of communities: a function of the knowledge graph."""
     config = work.config.communities
-    found = find_communities(work.read("knowledge"), config.max_cluster_size, config.resolution, config.randomness)
+    found = find_communities(
+        work.read("knowledge"), config.profile, config.max_cluster_size, config.resolution, config.randomness
+    )
     depth = int(found.levels.max(initial=-1)) + 1
     counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
     return found, {**counts, "entities in one": len(np.unique(found.members.values))}

@@ -45,7 +45,7 @@ _EVERYBODYS = re.compile(  # it is no matter of this request
     r"api[ _-]?key|authenti|credential|billing|credit|quota|arrear|good standing|(?:balance|funds)\b|permission|"
     r"(?:account|organi[sz]ation|project|subscription|workspace)\b.{0,60}(?:disabled|suspended|deactivated|not active)|"
     r"location is not supported|model_(?:not_found|decommissioned|not_available)|"
-    r"model\W.{0,80}\b(?:not found|not exist|unknown|unavailable|decommissioned|deprecated|invalid)|"
+    r"model\W.{0,80}\b(?:not found|not exist|unknown|unavailable|decommissioned|deprecated)|"
     r"(?:invalid|unknown|no such) model",
     re.IGNORECASE,
 )

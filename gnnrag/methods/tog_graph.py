@@ -162,9 +162,12 @@ class ToGGraph(Method):
     async def _expand(self, state: State, front: Sequence[Walk]) -> list[Walk]:
         """Return the best `width` paths that are one edge longer."""
         graph, groups = self.graph, list[tuple[Walk, dict[str, list[int]]]]()
+        mask = self.index.matching(state.session.filter) if state.session.filter else None
         for walk in front:
             by_label: dict[str, list[int]] = {}
             for relation in graph.incident[walk.nodes[-1]].tolist():
+                if mask is not None and not mask[graph.relation_passages[relation]].all():
+                    continue  # what else states it does not pass the question's filter
                 if self._other(relation, walk.nodes[-1]) not in walk.nodes:
                     away = "" if graph.ends[relation][0] == walk.nodes[-1] else " (towards it)"
                     by_label.setdefault((graph.labels[relation] or graph.texts[relation]) + away, []).append(relation)

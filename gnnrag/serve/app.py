@@ -83,7 +83,7 @@ def make_server(service: Service) -> uvicorn.Server:
     config = uvicorn.Config(
         make_app(service), http=Connection, log_level="info" if service.limits.log else "warning", server_header=False,
         timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",
-        backlog=512,
+        backlog=128,  # asyncio accepts so many at once; where one fails for want of descriptors it tries all again
     )  # fmt: skip
     return uvicorn.Server(config)
 

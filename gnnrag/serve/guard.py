@@ -20,7 +20,7 @@ from gnnrag.serve.settings import NOBODY, Caller, Service
 
 MAX_JSON = 1 << 20  # bytes of a body that is no document
 _HEADERS_S = 20.0  # that the headers of a request may take, and up to twice that
-_FILES, _OWN_FILES = 8192, 256  # descriptors to ask for, and those that are not for connections
+_FILES, _OWN_FILES = 8192, 512  # descriptors to ask for; those for files, and for what is accepted but not counted yet
 _BODY_S = 30.0  # that a body may take, and so much more for each 8 MB of the limit
 _DRAIN = 1 << 24
 _PUBLIC = ("/", "/api/health", "/openapi.json")
@@ -58,7 +58,8 @@ class Connection(H11Protocol):
         self._waiting = self.loop.call_later(_HEADERS_S, self._check)
         every: Any = self.connections
         if len(every) > self.most:
-            next((one for one in every if one.cycle is None and one is not self), self).transport.close()
+            silent = (one for one in every if one.cycle is None and one is not self and not one.transport.is_closing())
+            next(silent, self).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting.cancel()

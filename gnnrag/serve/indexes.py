@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unicodedata import normalize
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -205,7 +206,8 @@ class ServedIndex:
 
     async def parts(self) -> dict[str, list[str]]:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
-        there = frozenset((await self.index()).stored.fingerprint)  # artefacts that are made meanwhile, too
+        stored = (await self.index()).stored
+        there = frozenset(await asyncio.to_thread(lambda: stored.fingerprint))  # artefacts that are made meanwhile, too
         if self._parts[0] != there:
             self._parts = (there, await asyncio.to_thread(_fitting, self.service.config, set(there)))
         return self._parts[1]
@@ -260,6 +262,7 @@ class Server:
 
     def find(self, name: str, caller: Caller, right: Right = "ask") -> ServedIndex:
         """Return an index that a caller may ask or write. Problem: it may not, or there is none."""
+        name = normalize("NFC", name)
         if name not in self.served or not (caller.may("ask", name) or caller.may("write", name)):
             raise Problem(404, f"there is no index {name[:100]!r} for you; GET /api/indexes lists those that there are")
         if not caller.may(right, name):

@@ -8,11 +8,12 @@ import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Receive, Scope, Send
 
 from gnnrag.datasets.chunk import document_of
@@ -34,8 +35,9 @@ T = TypeVar("T")
 _HITS = 5  # passages of a round that are sent with their texts
 _SNIPPET = 240
 MOST_TURNS = 50  # earlier ones are left out
-IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes")]
-DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it")]
+_nfc = AfterValidator(partial(unicodedata.normalize, "NFC"))  # names are stored so; a Mac's client may send others
+IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes"), _nfc]
+DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it"), _nfc]
 
 
 class Body(BaseModel):
@@ -234,7 +236,7 @@ def _snippet(passage: Passage) -> dict[str, str]:
 async def passage(
     request: Request,
     index: IndexName,
-    id: Annotated[str, Path(max_length=2000)],
+    id: Annotated[str, Path(max_length=2000), _nfc],
     sentence: Annotated[str, Query(max_length=LONGEST)] = "",
 ) -> dict[str, Any]:
     """Return a passage; `parts` are its text before, in and after what says most of `sentence`."""
@@ -318,7 +320,7 @@ _FILE = {"requestBody": {"required": True, "content": {"*/*": {"schema": {"type"
 @router.put("/indexes/{index}/documents/{document:path}", status_code=202, openapi_extra=_FILE)
 async def add(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
     """Add a document, or replace the one of this name: the body is the file. Returns the job that indexes it."""
-    target, document = served(request, index, "write"), unicodedata.normalize("NFC", document)
+    target = served(request, index, "write")
     _check_name(document)
     job, size = Job("add", document), 0
     path = target.jobs.upload(job)
@@ -356,7 +358,7 @@ def _queued(target: ServedIndex, job: Job) -> dict[str, Any]:
 @router.delete("/indexes/{index}/documents/{document:path}", status_code=202)
 async def remove(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
     """Remove a document: its passages and all that was made of them. Returns the job that does it."""
-    return _queued(served(request, index, "write"), Job("remove", unicodedata.normalize("NFC", document)))
+    return _queued(served(request, index, "write"), Job("remove", document))
 
 
 @router.get("/indexes/{index}/jobs")

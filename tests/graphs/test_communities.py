@@ -66,6 +66,7 @@ def test_outside_the_largest_component() -> None:
     """Q-MS-2."""
     lonely = [f"z{i}" for i in range(23)]
     g = graph(*clique("a"), *clique("b", 3), "c0-c1", *lonely)
+    assert members(g, find_communities(g, "released")) == [{f"a{i}" for i in range(5)}]
     fixed = find_communities(g)
     found = members(g, fixed)
     assert {f"a{i}" for i in range(5)} in found and {"b0", "b1", "b2"} in found
@@ -93,5 +94,5 @@ def test_an_edit_in_one_component_moves_no_other() -> None:
 
 
 def test_empty_graph() -> None:
-    assert len(find_communities(graph())) == 0
+    assert len(find_communities(graph())) == len(find_communities(graph(), "released")) == 0
     assert occurrence_weights([0, 0]).tolist() == [0, 0]

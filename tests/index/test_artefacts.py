@@ -21,7 +21,7 @@ from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.artefacts import ARTEFACTS
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index, build_index, exists
-from gnnrag.index.tables import PassageTable, ValueTable
+from gnnrag.index.tables import PassageTable, ValueTable, write_values
 from gnnrag.index.update import collect_garbage, collect_tables, update_index
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
@@ -359,3 +359,24 @@ def test_readers_beside_a_writer_see_one_version_each(tmp_path):
     for output, _ in outputs[1:]:
         opened, sizes = map(int, output.split())
         assert opened >= sizes >= 2, "several versions were seen"
+
+
+def test_two_drivers_that_make_one_table_lose_nothing(tmp_path):
+    uri = str(tmp_path / "v.lance")
+    one, other = ValueTable(uri), ValueTable(uri)  # neither is there yet
+    for table, key in ((one, "a"), (other, "b")):
+        fragments, kind = write_values(uri, [key], np.ones((1, 2), np.float32), None)
+        table.add_fragments(fragments, kind)
+        table.close()
+    assert sorted(ValueTable(uri).keys.to_pylist()) == ["a", "b"]
+
+
+def test_what_a_killed_build_left_is_collected_and_its_key_is_known_without_the_file(tmp_path):
+    root, path = tmp_path / "i", tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"id": "p1", "entities": [], "triples": [["a", "b", "c"]]}))
+    build(root, settings=replace(HASH, extract=ExtractConfig("precomputed", str(path))), names=["extraction"])
+    (root / ".titles-0123.new").mkdir()
+    collect_tables(root)
+    assert not (root / ".titles-0123.new").exists()
+    path.unlink()
+    assert Index(root).read("extraction")[0].triples == (("a", "b", "c"),)

@@ -198,6 +198,7 @@ def test_a_redirect_is_not_followed(code: int, monkeypatch: pytest.MonkeyPatch) 
         (status(400, "系统检测到输入内容可能包含不安全或敏感内容", "1301"), ContentFilterError),
         (status(500, "Output blocked by content filtering policy"), ContentFilterError),
         (status(422, "Input should be shorter: 'the quarterly " + "x" * 300 + " balance of credit'"), RejectedError),
+        (status(400, "The model got messages[1].content that is invalid"), RejectedError),
         (status(400, "no"), RejectedError),
         (status(413, "too large"), ContextLengthError),
         (status(422, "no"), RejectedError),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ FILM = Keywords(("Film",))
 
 def run(steps: Any, extra: Any = None, keywords: Any = FILM, pruner: Any = score, **settings: Any) -> Any:
     index = index_of(GRAPH, {"Film": {}})
-    index.knowledge_vectors.rows["names"] = index.knowledge_vectors.rows["entities"]
+    index.knowledge_vectors = SimpleNamespace(scores=lambda table, vector: vector[: GRAPH.num_entities])
     index.embedder.cosines = {"Film": {"Film": 1.0}, "other": {"Film": 0.5}}
     roles = {name: Scripted(name, result) for name, result in (("keywords", keywords), ("pruner", pruner))}
     roles["reasoner"] = Scripted("reasoner", *steps)

@@ -120,6 +120,8 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         person.driver.execute_script("document.getElementById('style').value = 'long'")
         person.asks("Which print costs 18 pounds?")
         assert "Pleiades" in person.sees("document.querySelector('.card table')?.textContent")
+        assert not person.driver.execute_script("return document.querySelector('.card tr.marked')")
+        assert "[1]" in person.sees("document.querySelector('.card .main').textContent")
         person.shows("table")
         person.driver.execute_script("document.getElementById('style').value = ''")
         person.click("#anew")

@@ -293,6 +293,7 @@ def test_an_index_whose_name_is_not_latin(tmp_path: Path, built: Path) -> None:
     with serving([folder]) as client:
         assert [row["name"] for row in client("GET", "/api/indexes")[1]["indexes"]] == [name]
         assert client("POST", f"/api/indexes/{quote(name)}/ask", SINGLE)[0] == 200
+        assert folder.name != name and client("POST", f"/api/indexes/{quote(folder.name)}/ask", SINGLE)[0] == 200
         body = {"model": f"{name}/single", "messages": [{"role": "user", "content": QUESTION}]}
         note = client("POST", "/v1/chat/completions", body)[1]["choices"][0]["message"]["annotations"][0]
         assert quote(name) in note["url_citation"]["url"]

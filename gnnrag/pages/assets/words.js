@@ -41,6 +41,7 @@ const WORDS = {
   context: ["What the final answer is written from", "Everything that the sub-questions gathered."],
   final: ["Final answer", "Written from all that was gathered."],
   dot: ["Where the search starts", "A concept of the question, and the graph nodes it was matched to (anchors)."],
+  explored: ["Paths followed", "The best paths of a depth in the knowledge graph, each with its score."],
   judged: [
     "Paths judged",
     "Paths through the graph, judged complete (answers the question), partial (leads on) or irrelevant.",

@@ -257,8 +257,8 @@ function finish(one, data, question) {
     el("button", { type: "button", class: "cite", "aria-label": `Source ${cited.number}: ${cited.title || cited.place}`, onclick: () => open(cited) }, `[${cited.number}]`);
   const characters = [...text]; // the places of marks count code points
   const places = new Map(data.citations.map((cited, i) => [cited.at, [cited, i]])); // of several the one before it
-  for (const [place, [cited, i]] of [...places].sort(([x], [y]) => y - x)) characters.splice(place, `[${cited.number}]`.length, `\u0002${i}\u0003`);
-  const inline = (words) => words.split(/\u0002(\d+)\u0003/).flatMap((part, i) => (i % 2 ? [mark(data.citations[part])] : part ? [part] : []));
+  for (const [place, [cited, i]] of [...places].sort(([x], [y]) => y - x)) characters.splice(place, `[${cited.number}]`.length, `\u0004${i}\u0005`);
+  const inline = (words) => words.split(/\u0004(\d+)\u0005/).flatMap((part, i) => (i % 2 ? [mark(data.citations[part])] : part ? [part] : []));
   one.text.replaceChildren(...drawText(characters.join(""), inline));
   const sources = []; // the citations of each, by number
   for (const cited of data.citations) (sources[cited.number] ??= []).push(cited);
