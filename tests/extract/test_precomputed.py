@@ -39,15 +39,10 @@ def test_records_by_id(tmp_path):
     [
         ({**RECORD, "id": None}, "'id'"),
         ({**RECORD, "id": "p0"}, "'p0'"),
-        ({"id": "p1", "triples": []}, "'entities'"),
-        ({**RECORD, "entities": ["A", 3]}, "'entities.1'"),
         ({**RECORD, "triples": ["A of B"]}, "'triples.0'"),
         ({**RECORD, "triples": [["A", None, "B"]]}, "'triples.0.1"),
-        ({"id": "p", "details": [{"type": "x"}]}, "'details.0.name'"),
-        ({"id": "p", "relations": [{"head": "A", "tail": " "}]}, "'relations.0.tail'"),
         ({"id": "p", "relations": [{"head": "A", "tail": "B", "weight": float("inf")}]}, "weight'"),
         ({"id": "p", "hyperedges": [{"text": "t", "members": [["A"]]}]}, "members.0"),
-        ("[1]", "object"),
         ('{"id": ', "JSON"),
     ],
 )

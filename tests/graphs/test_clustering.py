@@ -106,10 +106,3 @@ class TestReduction:
         # The largest loading is positive, so that the axis does not depend on how the rows are ordered.
         assert np.allclose(reduce_vectors(rows[::-1], "pca", 2, 0)[::-1], points, atol=1e-6)
         assert reduce_vectors(layer(5).vectors, "pca", 10, 0).shape == (5, 3), "no more than the rows allow"
-
-    @pytest.mark.slow
-    def test_umap_is_seeded(self):
-        pytest.importorskip("umap")
-        once = found(layer(60), cluster="gmm", reduction="umap")
-        assert once == found(layer(60), cluster="gmm", reduction="umap")
-        assert {i for c in once for i in c} == set(range(60))

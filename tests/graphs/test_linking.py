@@ -139,21 +139,6 @@ def test_a_title_wins_over_a_subject_of_the_same_name():
     assert untitled().match("varn") == TitleMatch("varn", 1.0)
 
 
-@pytest.mark.parametrize(
-    "word, expected",
-    [
-        ("sigird", "sigird"),
-        ("sigrd", "sigrid"),
-        ("plumzy", "plumz"),
-        ("karl", "karl"),
-        ("holn", "holn"),
-        ("xyzzy", "xyzzy"),
-    ],
-)
-def test_spelling_correction(word, expected):
-    assert make()[1].correct(word) == expected
-
-
 ASKED = [
     Passage("0", "Arrête ton cinéma", "Arrête ton cinéma is a comedy directed by Diane Kurys."),
     Passage("1", "Agni (2004 film)", "Agni is a film directed by Swapan Saha for Delta Pictures."),

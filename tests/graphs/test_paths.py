@@ -57,13 +57,6 @@ def star(leaves):
                      leaves + 3)  # fmt: skip
 
 
-def test_a_hub_is_reached_but_not_passed_unless_it_is_the_anchor():
-    adjacency = star(5)
-    closed = adjacency.degree > 4
-    assert grow(adjacency, [1], 3, closed=closed).nodes.tolist() == [0, 1, 6]
-    assert grow(adjacency, [0], 3, closed=closed).nodes.tolist() == [0, 1, 2, 3, 4, 5, 6]
-
-
 def test_a_hub_anchor_is_expanded_to_the_neighbours_that_are_given():
     adjacency = star(5)
     closed, first = adjacency.degree > 4, {0: np.array([2, 4])}

@@ -26,15 +26,6 @@ def golden(city: str = "PARIS"):
     return WalkGraph(edges), at, Votes.of([at["BOB"], at["CAROL"]], edges.between(*voted), size)
 
 
-def test_golden_walks_and_multipliers() -> None:
-    graph, at, votes = golden()
-    names = graph.graph.names
-    walks = graph.walks(at["ALICE"])
-    found = [[names[m], names[e] if e >= 0 else None] for m, e in zip(walks.middle, walks.end, strict=True)]
-    assert found == [["PARIS", None], ["PROJECT X", "BOB"]]
-    assert walks.weigh(votes)[0].tolist() == [1, 3]
-
-
 def test_golden_evidence() -> None:
     graph, at, votes = golden()
     assert graph.evidence([at["ALICE"]], votes, np.zeros(4)).tolist() == [[7, 5, 3, 3]]
@@ -58,16 +49,6 @@ def test_golden_q_mr_5_scores(sticky: bool, second: float) -> None:
 def test_scores_add_up_over_mentions_and_the_first_candidate_counts_twice() -> None:
     scores = score_passages([[(0.5, [4, 5]), (0.4, [5])], [], [(0.3, [5, 4])]], {5})
     assert scores == pytest.approx({4: 1.0 + 0.6, 5: 1.0 + 4.0 + 6.0})
-
-
-def test_isolated_starts_have_their_own_passages() -> None:
-    graph = WalkGraph(Edges(fold([Extraction(("a",)), Extraction(("a",)), Extraction(("b",))])))
-    votes = Votes.of([], [], (2, 0))
-    assert not len(graph.walks(0))
-    assert graph.passages([0, 1], votes, np.array([0.1, 0.2, 0.0])) == [[1, 0], [2]]
-    assert [list(c) for c in graph.last_evidence([0, 1], votes, "q")] == [[0, 1], [2]]
-    assert graph.evidence([], votes, np.zeros(3)).shape == (0, 3)
-    assert graph.best_walks(0, votes, 3) == []
 
 
 def test_the_heaviest_edges_of_a_hub_are_walked() -> None:

@@ -12,7 +12,7 @@ import torch
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
@@ -21,7 +21,6 @@ from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
 from gnnrag.parts import set_up
-from gnnrag.retrievers import gfm
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
 from tests.helpers.indexes import CORPUS, build
@@ -132,23 +131,6 @@ def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
         assert retriever.explain(Query("Where did Lord Byron die?"), ["p4"]) == [] or structure
     with pytest.raises(ConfigError, match="index holds facts alone"):
         set_up(GFMRetriever(checkpoint(tmp_path / "node")), index=Index(root))
-
-
-def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
-    with pytest.raises(ArtefactError, match=r"encoder\.weights"):
-        set_up(GFMRetriever(other), index=index)
-    with pytest.raises(ConfigError, match="has no facts"):
-        set_up(GFMRetriever(of_entities(tmp_path / "entity")), index=index)
-    with pytest.raises(ConfigError, match="no checkpoint there"):
-        _ = GFMRetriever(str(tmp_path / "nowhere")).channels
-    monkeypatch.setattr(gfm, "SHIPPED", tmp_path / "none")
-    assert GFMRetriever().reads == NODE_STAGES
-    with pytest.raises(ConfigError, match=r"training/train_gnn\.py"):
-        set_up(GFMRetriever(), index=index)
-    (tmp_path / "other" / "config.json").write_text("{}")
-    with pytest.raises(ArtefactError, match="no record of a checkpoint"):
-        _ = GFMRetriever(other).channels
 
 
 @pytest.mark.parametrize("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])

@@ -70,15 +70,6 @@ def test_hipporag_golden_passages(names: str, expected: tuple[float, ...]) -> No
     assert nobody.ids == ("P0", "P3", "P1", "P2") and nobody.branch == "dense_fallback"
 
 
-def test_hipporag_golden_entities() -> None:
-    retriever = set_up(Linked(), index=golden_index())
-    mass = retriever.walk.solve(retriever._reset(retriever.link("alice")), 1e-10).ravel()
-    names = ("alice", "acme corp", "springfield", "shelbyville", "springfield town")
-    expected = close(0.599305, 0.210995, 0.108359, 0.044907, 0.036433)
-    assert [mass[retriever.graph.position[n]] for n in names] == expected
-    assert (retriever.graph.slots @ mass).tolist() == pytest.approx([1.517964, 1.066202, 0.081341, 0], abs=2e-6)
-
-
 def test_hipporag_names_of_a_role() -> None:
     index = golden_index()
     index.config = SimpleNamespace(graph=SimpleNamespace(norm="hipporag"))
@@ -166,13 +157,6 @@ def test_hipporag2_asks_the_filter_for_all_queries_at_once() -> None:
     one, two, three = asyncio.run(retriever.retrieve_for([Query("one"), Query("two"), Query("x")], session))
     assert [r.branch for r in (one, two, three)] == ["dense_fallback", "ppr", "dense_fallback"] and backend.peak == 3
     assert session.by_role["fact_filter"]["filter_failed"] == 1 and session.by_role["fact_filter"]["calls"] == 4
-
-
-def test_hipporag2_without_a_filter_is_batched_over_questions() -> None:
-    offline = {"fact_filter": set_up(OfflineFactFilter())}
-    assert not set_up(HippoRAG2Retriever(filter="none"), index=golden_index()).asks_roles
-    assert not set_up(HippoRAG2Retriever(), index=golden_index(), roles=offline).asks_roles
-    assert HippoRAG2Retriever(filter="none").role_names == ()
 
 
 @pytest.mark.parametrize(("is_sentences", "facts", "seeds"), [(False, 5, 5), (True, 2, 20)])

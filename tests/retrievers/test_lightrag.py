@@ -104,13 +104,6 @@ def test_fixed_picks_passages_by_weight() -> None:
     assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
 
 
-def test_a_passage_without_a_vector_leads_to_weights() -> None:
-    retriever = make(mode="local", tail="none")
-    retriever.index.passage_vectors = retriever.index.passage_vectors.copy()
-    retriever.index.passage_vectors[0] = float("nan")
-    assert retriever.rank([(Query(QUERY), KEYWORDS)])[0].ids == ("p0", "p5", "p2", "p1")
-
-
 # ------------------------------------------------------------------------------------------------ released, fixed
 def test_q_lr_3_released_ranks_hubs_first() -> None:
     assert names(ranked(mode="local", channel="graph"), "relation")[0] == "A | visits | H"

@@ -209,12 +209,6 @@ def test_citations_of_points_become_ids() -> None:
     assert parse_points('So: {"points": []}') == ()
 
 
-@pytest.mark.parametrize("score, text", [(101, "x"), (True, "x"), (5, "")])
-def test_points_of_another_form_are_malformed(score: Any, text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_points(json.dumps({"points": [{"text": text, "score": score}]}))
-
-
 POINTS = (Point("The Sill is a river.", 90, ("c-1",)), Point("The Isar is a river.", 40, ("c-2", "c-1")))
 
 
