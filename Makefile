@@ -60,7 +60,7 @@ test-vllm: $(VLLM_STAMP)  ## every method on vLLM's server on the CPU, and schem
 
 # Nothing is installed here: the packages are the machine's. What it starts is one node, as root, on the loopback.
 test-slurm: $(STAMP)  ## a grid in shards, a training and a server on a real SLURM of one node, started for it
-	@$(BIN)/python tests/slurm/local_slurm.py check
+	@$(BIN)/python tests/slurm/local_slurm.py
 	GNNRAG_NEEDS_SLURM=1 $(BIN)/python -m pytest -m slurm tests/slurm --durations=5
 
 lint: $(STAMP)  ## ruff and mypy

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from gnnrag.devices import device_named, pass_rows
+from gnnrag.devices import device_named
 from gnnrag.errors import ConfigError
 from gnnrag.index import embedder
 from gnnrag.index.embedder import has_gpu
@@ -16,10 +16,6 @@ from gnnrag.index.embedder import has_gpu
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-def test_auto_is_the_cpu_without_a_gpu() -> None:
-    assert device_named("auto") == device_named("cpu") == torch.device("cpu")
 
 
 def test_a_device_that_is_not_there_is_named_with_its_setting() -> None:
@@ -45,7 +41,3 @@ def test_a_driver_alone_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_gpu()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert has_gpu()
-
-
-def test_a_pass_has_more_rows_on_a_gpu() -> None:
-    assert [pass_rows(torch.device(name), 4, 64) for name in ("cpu", "cuda", "cuda:1")] == [4, 64, 64]

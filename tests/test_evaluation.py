@@ -199,18 +199,6 @@ def test_the_oracle_is_the_ceiling(config: Any) -> None:
     assert oracle["retrieval/recall@5"] > 0.8
 
 
-def test_prompted_roles_are_recorded(config: Any) -> None:
-    rules = "[{match: '.', reply: 'Answer: yes'}]"
-    path, metrics = evaluate(
-        config("data.limit=3", "method=single", "roles=prompted", "llm=scripted", f"llm.rules={rules}")
-    )
-    assert metrics["failed"] == 0 and metrics["cost/llm_calls"] == 1
-    log = [json.loads(line) for line in (path / "log.jsonl").read_text().splitlines()]
-    record = next(row["roles"] for row in log if row["event"] == "predicted")
-    assert record["reader"]["impl"] == "prompted" and record["reader"]["llm"]["type"] == "scripted"
-    assert set(record["reader"]["prompts"]) == {"reader", "reader_cited", "reader_closed"}
-
-
 def test_titles_can_be_left_out(config: Any) -> None:
     titled, bare = (load_data_for(config(*more)) for more in ((), ("data.titles=false",)))
     assert any(passage.title for passage in titled.passages)
@@ -233,18 +221,3 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
     before = index.fingerprint
     assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before
-
-
-@pytest.mark.parametrize(
-    "settings, named",
-    [
-        (["roles.verifier=tuned", "roles.verifier.path=runs/mine"], ["roles.verifier=tuned, roles.verifier.path"]),
-        (["roles.reader.options.guess=true", "roles.verifier.options.keep=3"], ["roles.verifier.options"]),
-        (["roles.reader.model=some", "roles.reader.llm=hf"], ["roles.reader.llm, roles.reader.model"]),
-        (["method=bdtr", "roles.verifier=oracle"], []),
-        (["roles=prompted", "llm=scripted", "roles.reader.model=some"], []),
-    ],
-)
-def test_settings_of_roles_that_nobody_asks_are_named(config: Any, settings: list[str], named: list[str]) -> None:
-    notes = evaluate_module.idle_settings(config("method=single", *settings))
-    assert [note.partition(": without effect")[0] for note in notes] == named

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,16 +37,6 @@ def of_type(*types):
     return [q for q in QUESTIONS if q["type"] in types]
 
 
-def test_passages_are_well_formed_and_unique():
-    assert len(PASSAGES) >= 160
-    for field in ("id", "title", "text"):
-        assert [v for v, n in Counter(p[field] for p in PASSAGES).items() if n > 1] == []
-    for p in PASSAGES:
-        assert set(p) == {"id", "title", "text"}
-        assert all(p[field].strip() == p[field] != "" for field in ("title", "text"))
-        assert 40 <= len(p["text"].split()) <= 90, p["id"]
-
-
 def test_each_split_holds_every_type_and_hop_count_and_no_question_twice():
     for split, least in (("dev", 40), ("test", 22)):
         questions = QUESTIONS_BY_SPLIT[split]
@@ -80,15 +69,3 @@ def test_a_chain_ends_in_the_answer_and_names_neither_it_nor_a_bridge(q):
     assert q["decomposition"][-1]["answer"] == q["answers"][0]
     assert not [a for a in (*q["answers"], *(h["answer"] for h in q["decomposition"])) if contains(q["question"], a)]
     assert all(f"#{i}" in hop["question"] for i, hop in enumerate(q["decomposition"][1:], start=1))
-
-
-@pytest.mark.parametrize("q", of_type(*COMPARISON_TYPES, "thematic", "unanswerable"))
-def test_what_the_other_types_look_like(q):
-    if q["type"] == "thematic":
-        assert len(q["answers"]) == 1 and 3 <= len(q["gold"]) <= 8 and q["decomposition"] == []
-    elif q["type"] == "unanswerable":
-        assert q["answers"] == q["gold"] == q["evidence"] == q["decomposition"] == []
-    else:
-        titles = {BY_ID[g]["title"] for g in q["gold"]}
-        assert q["answers"][0] in titles | {plain_title(t) for t in titles} | {"yes", "no"}
-        assert len(q["gold"]) == (2 if q["type"] == "comparison" else 4)

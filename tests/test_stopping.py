@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,6 @@ def test_a_signal_sets_the_flag_and_handlers_come_back(number: signal.Signals) -
         os.kill(os.getpid(), number)
         assert stop.wait(1)
     assert signal.getsignal(number) == before
-
-
-def test_another_thread_has_a_flag_too() -> None:
-    found: list[bool] = []
-
-    def work() -> None:
-        with stop_flag() as stop:
-            found.append(stop.is_set())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [False]
 
 
 def test_an_evaluation_stops_and_the_same_call_continues_it(tmp_path: Path) -> None:

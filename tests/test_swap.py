@@ -66,7 +66,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 @pytest.fixture(scope="module")
 def make(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Make:
     root = tmp_path_factory.mktemp("tuned")
-    return lambda role, kind, text=False: make_tuned(root / f"{role}-{kind}-{text}", role, kind, index, text)
+    return lambda role, kind: make_tuned(root / f"{role}-{kind}", role, kind, index)
 
 
 def answered(index: Index, config: EvaluateConfig) -> dict[str, dict[str, Any]]:
@@ -117,12 +117,6 @@ def test_a_network_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
     drive(index, name, role, kind, make(role, kind), monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("role, kind", networks())
-def test_one_that_reads_text(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
-    drive(index, "bdtr", role, kind, make(role, kind, text=True), monkeypatch)
 
 
 @pytest.mark.slow

@@ -59,14 +59,6 @@ WANTED = {
         "asked": 21, "bad": 2, "calls": 21, "prompt_tokens": 147, "completion_tokens": 63, "cost": 0.273, "leaked": 2,
     },
 }  # fmt: skip
-TOLD = {
-    "reader": "warning: reader: 26 of 32 replies are bad (81%): 22 malformed, 2 errors, 2 unlabelled; 2 cut off, "
-    "6 empty, 4 refused, 10 no answer, 1 timeout, 13 results from a fallback",
-    "verifier": "warning: verifier: 6 of 24 replies are bad (25%): 6 malformed; 2 out of range, "
-    "3 results from a fallback",
-    "chain": "note: chain: 2 of 22 replies are bad (9%): 2 malformed; 2 no answer, 1 results from a fallback",
-    "thoughts": "note: thoughts: 2 of 21 replies are bad (10%): 2 leaked",
-}
 
 
 def failing(handler: Handler, body: dict[str, Any]) -> None:
@@ -132,7 +124,7 @@ def test_a_run_says_it_and_ends_with_code_1(run: tuple[Path, int, str, str]) -> 
     assert json.loads((path / "metrics.json").read_text())["replies"] == WANTED
     assert shown(out) == SHOWN and "36 (36%)" in out and out.endswith(f"{path}\n")
     lines = err.splitlines()
-    assert {line.split(": ")[1]: line for line in lines if "replies are bad" in line} == TOLD
+    assert {line.split(": ")[1] for line in lines if "replies are bad" in line} == WANTED.keys()
     assert sum(line.startswith("error: ") for line in lines) == 1
     assert "run.max_bad_replies=0.5 allows: reader (81%). Rows and metrics are written" in lines[-1]
 
@@ -148,7 +140,7 @@ def test_the_writers_of_an_index_are_told(
     assert app.run(["index", "build", "--stages=tree", *given]) == 0
     found = shown(capsys.readouterr().out)["summary"]
     assert found["asked"] == found["bad"] == found["malformed"] == 2 * found["fallback"] > 0
-    assert f"index, stage tree: warning: summary: {described(found)}" in caplog.messages
+    assert any(described(found) in message for message in caplog.messages)
 
 
 def test_any_flag_is_counted_and_limits_are_shares() -> None:

@@ -13,7 +13,6 @@ import pytest
 from gnnrag import api
 from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
-from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH_DOTS
@@ -54,14 +53,6 @@ def root(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> Pa
     return tmp_path / "index"
 
 
-def test_a_build_prints_what_it_did_and_where(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for done in ("built embeddings, text, hierarchy, lexical in ", "no artefact to make in "):
-        assert build(corpus, tmp_path / "index") == 0
-        first, last = capsys.readouterr().out.splitlines()
-        assert first.startswith(done) and first.endswith(" s; 6 passages") and last == str(tmp_path / "index")
-    assert Index(tmp_path / "index").ids == [p.id for p in CORPUS]
-
-
 def test_a_config_file_gives_settings_and_the_default_folder(corpus: Path, tmp_path: Path) -> None:
     settings = f"retriever: dense\ndata: {{path: {corpus}}}\nindex: {{root: {tmp_path}/i, embedder: {{model: hash}}}}\n"
     (tmp_path / "my.yaml").write_text(settings)
@@ -96,11 +87,3 @@ def test_an_index_without_titles_gets_no_titles(tmp_path: Path) -> None:
     with api.Index(root) as opened:
         opened.add(write_documents(tmp_path / "third", list_md="# A third\n\nWine.\n"))
         assert [p.title for p in opened.passages] == ["", ""]
-
-
-def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert index("remove", root, "p1", "p5") == 0
-    assert "; 4 passages" in capsys.readouterr().out
-    with pytest.raises(DataError, match="p1"):
-        index("remove", root, "p1")
-    assert Index(root).ids == ["p2", "p3", "p4", "p6"]

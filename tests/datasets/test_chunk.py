@@ -12,10 +12,6 @@ def cut(text, target=6, overlap=0):
     return chunk_text(text, Chunking(target, overlap))
 
 
-def words(n, start=0):
-    return " ".join(f"w{i}" for i in range(start, start + n))
-
-
 @pytest.mark.parametrize(
     ("text", "chunks"),
     [

@@ -216,8 +216,6 @@ def without(sample, key):
     ("questions", "message"),
     [
         ([without(HOTPOT, "answer")], "'h1'.*answer, gold_ans"),
-        ([without(HOTPOT, "question")], "'h1'.*'question'"),
-        ([{**HOTPOT, "answer": [{"a": 1}]}], "'answer'"),
         ([{**MUSIQUE, "paragraphs": [{"title": "x"}]}], "'3hop1__1_2_3'.*'paragraph_text'"),
         ([{**POPQA, "o_aliases": "[broken"}], "'o_aliases'"),
         ({"data": []}, "list of questions"),

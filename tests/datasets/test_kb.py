@@ -75,33 +75,6 @@ def test_triples_keep_their_names_and_repeats_are_noted(tmp_path):
     assert skips.frozen() == {"the line repeats an earlier triple": ("line 4",)}
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (b"a|r|b\na|r\n", 2),
-        (b"a||b\n", 1),
-        (b"a|r|b\n\xe4|r|b\n", None),
-        (b"\n\n", None),
-    ],
-)
-def test_malformed_lines_are_refused(tmp_path, content, line):
-    path = tmp_path / "kb.txt"
-    path.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        read_triples(path)
-    assert caught.value.line == line
-
-
-def test_a_part_named_like_another_entity_and_a_type_without_a_question_are_refused(folder, tmp_path):
-    release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind"], ["x", "y"])
-    with pytest.raises(DataError, match=r"qa_dev_qtype.txt"):
-        load_dataset(folder)
-    lines = [f"film {i}|directed_by|Ana" for i in range(30)] + ["film 1|has_tags|Ana#2"]
-    (tmp_path / "kb.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="'Ana#2'"):
-        load_passages(tmp_path)
-
-
 def test_questions_of_one_file_of_all_and_of_another(folder, tmp_path):
     ask(folder, "1-hop.questions.dev.jsonl", *({"id": f"1-{i}", "hops": 1, "anchor": "12"} for i in range(3)))
     ask(folder, "2-hop.questions.dev.jsonl", {"id": "2-0", "answers": ["Vera Lind", "harbour"], "type": "x_to_y"})
@@ -178,21 +151,6 @@ def test_question_files_of_the_release(folder):
     # Files in our own layout win.
     ask(folder, "1-hop.questions.dev.jsonl", {"id": "ours"})
     assert [q.id for q in load_dataset(folder).questions] == ["ours"]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("who directed Night Harbour\tVera Lind", "line 2"),
-        ("is [12] like [1971]\t12", "line 2"),
-        ("who directed [12]\tVera Lind|", "line 2"),
-        ("who directed [12]\tNobody", "'Nobody'"),
-    ],
-)
-def test_broken_lines_of_the_release_are_refused(folder, line, message):
-    release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind", line])
-    with pytest.raises(DataError, match=message):
-        load_dataset(folder)
 
 
 def test_relations_of_a_type():

@@ -270,19 +270,6 @@ def test_a_statement_is_found_where_its_words_are(statement, gold):
     assert place(statement) == gold
 
 
-def test_what_is_found_is_counted():
-    skips = Skips()
-    gold_of = placer(skips)[0]
-    assert gold_of.place(
-        "a", [("log", "log", "A museum in Leith bought it"), ("log", "log", "Leith bought a museum in it")]
-    ) == ("log#3",)
-    assert gold_of.place("b", [("log", "log", "Zebras sang")]) == ()
-    assert gold_of.place("c", []) == ()
-    gold_of.report()
-    assert [note.split(" statements")[0].split(" questions")[0] for note in skips.notes] == ["1 of 3", "1 of 3", "1"]
-    assert not skips.by_reason
-
-
 def test_a_question_without_its_document_is_an_error_or_left_out():
     with pytest.raises(DataError, match=r"'lost'.*missing_gold=drop"):
         place("x", document=None)

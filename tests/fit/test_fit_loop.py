@@ -17,7 +17,6 @@ from gnnrag.training.config import FitConfig, Parts
 from gnnrag.training.loop import Trainer, learning_rate, means
 from tests.helpers.toy_training import LineTask, train
 
-ROOT = Path(__file__).resolve().parents[2]
 SHORT = {"steps": 30, "lr": 0.02, "eval_every": 10, "save_every": 3, "log_every": 4, "average": 0.5}
 
 

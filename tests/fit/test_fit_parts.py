@@ -18,7 +18,6 @@ from gnnrag.training.gnn import GNNTraining
 from gnnrag.training.language.data import RoleRows
 from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet
-from gnnrag.training.report import Card
 from gnnrag.training.verifier import VerifierTraining
 from gnnrag.training.verifier_rows import RowSet, VerifierRowsConfig
 from gnnrag.types import Question
@@ -97,20 +96,6 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
 def test_a_fold_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"folds\.report=5"):
         split_questions(IDS, FoldConfig(report=5))
-
-
-def test_the_card_says_what_it_is_given_and_the_licences_of_the_weights_and_of_each_set() -> None:
-    card = Card(
-        "A net", "It ranks.", {"parameters": 7}, ({"set": "a|b", "n": 3},), ({"set": "a", "recall": 0.5},), ("N",)
-    )
-    text = card.render()
-    assert text.startswith("# A net\n\nIt ranks.\n\n- parameters: 7\n")
-    assert "| a\\|b | 3 |" in text and "| a | 0.500 |" in text and text.endswith("## Notes\n\n- N\n")
-    assert [line for line in Card("A", "B").render().splitlines() if line.startswith("##")] == ["## Licence"]
-    data = ({"set": "2wiki", "train": 3, "licence": "Apache-2.0"}, {"set": "mine", "train": 1, "licence": ""})
-    card = Card("A", "B", data=data, licence="MIT").render()
-    assert "- weights: MIT\n- data, 2wiki: Apache-2.0\n- data, mine: not stated" in card
-    assert "- weights: not stated" in Card("A", "B").render()
 
 
 @pytest.mark.parametrize("card", sorted((Path(gnnrag.__file__).parent).glob("**/checkpoints/*/README.md")))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.scoring import _passage_scores, edge_gradients, explain
+from gnnrag.gnn.scoring import edge_gradients, explain
 from tests.helpers import gfm
 
 
@@ -71,13 +69,3 @@ def test_a_network_without_layers_has_no_paths() -> None:
     config = GNNConfig(dim=4, layers=0, features=["dense"])
     batch = replace(gfm.random_batch(), features=torch.rand(40, 3, 1, dtype=torch.float64))
     assert explain(QueryGNN(config, 6).double(), batch, node=3) == []
-
-
-def test_passages_outside_of_a_subgraph_follow_by_search() -> None:
-    prior = np.array([0.5, 1.0, 0.2, 0.0])
-    part = SimpleNamespace(passages=np.array([-1, 1, 3]), candidates=np.array([False, True, True]), prior=prior)
-    least, other = 1 / (1 + np.exp(1.0)), 1 / (1 + np.exp(-2.0))
-    want = [0.5 * 0.999 * least, other, 0.2 * 0.999 * least, least]
-    assert _passage_scores(part, np.array([9.0, 2.0, -1.0])) == pytest.approx(want)
-    part.candidates[:] = False
-    assert _passage_scores(part, np.zeros(3)) == pytest.approx(0.999 * prior)

@@ -10,9 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gnnrag.arrays import Lists
 from gnnrag.gnn import LossConfig
-from gnnrag.gnn.model import Incidence
 from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce
 from tests.helpers import gfm
 
@@ -36,28 +34,6 @@ def test_logits() -> None:
         [-0.376091, -0.379723, -0.379123, -0.375742, -0.380412],
     ]
     close(model(gfm.golden_batch(mask=torch.zeros(5, 2, dtype=torch.float64))).T, empty)
-
-
-def test_upstream_direction_equals_turned_edges() -> None:
-    expected = [
-        [-0.715047, -0.560686, -0.522646, -0.626911, -0.526086],
-        [-0.353052, -0.759468, -0.358603, -0.375455, -0.380326],
-    ]
-    batch = gfm.golden_batch()
-    turned = replace(batch, source=batch.target, target=batch.source)
-    close(gfm.golden_model()(turned).T, expected)
-    close(gfm.golden_model(upstream_direction=True)(batch).T, expected)
-
-
-def documents() -> Incidence:
-    lists = [[d for d, members in enumerate(gfm.DOCUMENTS) if v in members] for v in range(5)]
-    return Incidence.of(Lists.of(lists), 3)
-
-
-def test_seed_weights_follow_document_frequency() -> None:
-    frequency = documents().frequency
-    assert frequency.tolist() == [1, 2, 2, 1, 0]
-    assert gfm.WEIGHTS.tolist() == [1 / f if f else 0 for f in frequency.tolist()]
 
 
 def test_supervised_losses() -> None:

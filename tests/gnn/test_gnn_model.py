@@ -193,16 +193,6 @@ def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size
 
 
-def test_a_batch_of_other_features_is_refused() -> None:
-    batch = rich_batch()
-    with pytest.raises(ConfigError, match=r"3 features \(a, b, c\), the graph has 2"):
-        network(features=["a", "b", "c"])(batch)
-    with pytest.raises(ConfigError, match="1 edge_features"):
-        network(edge_features=["near"])(replace(batch, edge_features=None))
-    with pytest.raises(ConfigError, match="length 6: must be 7"):
-        QueryGNN(GNNConfig(dim=8), 7).double()(batch)
-
-
 def test_residual_scores_start_from_walk_and_dense() -> None:
     settings = GNNConfig(dim=4, layers=2, node_text=False, features=["dense", "seed", "walk"], residual=True)
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ def base_of(run: Path) -> str:
         return "embedded"
 
 
-def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
+def make_cross_encoder(folder: Path, index: Index) -> None:
     """Write a verifier that reads each passage with a tiny encoder."""
     import torch
 
@@ -42,7 +42,7 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     save_cross_encoder(folder, model, config, {"name": config.base}, {"selection": asdict(Selection(-0.3))})
 
 
-def make_chain(folder: Path, index: Index, text: bool = False) -> None:
+def make_chain(folder: Path, index: Index) -> None:
     """Write a verifier of chains of three passages; it reads no text."""
     import torch
 
@@ -55,7 +55,7 @@ def make_chain(folder: Path, index: Index, text: bool = False) -> None:
     save_chain(folder, model, {})
 
 
-def make_span(folder: Path, index: Index, text: bool = False) -> None:
+def make_span(folder: Path, index: Index) -> None:
     """Write a reader on a tiny encoder."""
     import torch
 
@@ -114,7 +114,7 @@ def kinds() -> list[tuple[str, str]]:
     return [(role, kind) for role, cls in found for kind in cls.kinds]
 
 
-def make_tuned(folder: Path, role: str, kind: str, index: Index, text: bool = False) -> Path:
+def make_tuned(folder: Path, role: str, kind: str, index: Index) -> Path:
     """Write a tiny checkpoint.
 
     Args:
@@ -122,12 +122,11 @@ def make_tuned(folder: Path, role: str, kind: str, index: Index, text: bool = Fa
         role: that it is for.
         kind: of model.
         index: an index whose embedder it is to fit.
-        text: it reads text with a tiny encoder, where it could do without.
     """
     if not folder.exists():
         folder.mkdir(parents=True)
         if kind in LANGUAGE:
             LANGUAGE[kind](folder, role)
         else:
-            NETWORKS[role, kind](folder, index, text)
+            NETWORKS[role, kind](folder, index)
     return folder

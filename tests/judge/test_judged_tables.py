@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -68,16 +67,6 @@ def call(kind: str, runs: list[Path], *more: str) -> int:
     config = str(REPOSITORY / "configs" / "judge" / f"{kind}.yaml")
     dots = [f"runs=[{','.join(map(str, runs))}]", "llm=scripted", "llm_cache=null"]
     return run(["judge", config, *dots, *more])
-
-
-def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("scores", runs, "llm.default=6") == 0
-    out, err = capsys.readouterr()
-    assert "by scripted" in out and "4.50 [1.50, 6.00]" in out and "6.00 [6.00, 6.00]" in out
-    assert out.splitlines()[-1] == str(runs[1] / "judgements" / "scores")
-    assert "first: 1 questions without an answer score 0" in err and "first: 18 calls" in err
-    assert call("scores", runs, "llm.default=6", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["figures"]["a_score"]["mean"] == 4.5
 
 
 @pytest.mark.parametrize(

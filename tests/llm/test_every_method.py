@@ -56,24 +56,3 @@ def test_hf_in_process(local: EveryMethod, method: str, folder: Path) -> None:
     assert first.counts["completion_tokens"] <= 16 * first.counts["calls"]
     again = local.run(method, "concurrency=1", name=f"{method}-alone")
     assert [(r.answer, r.ranking) for r in again.rows] == [(r.answer, r.ranking) for r in first.rows], "whatever batch"
-
-
-@pytest.mark.slow
-def test_one_role_on_a_local_model_the_others_on_a_server(folder: Path, tmp_path: Path) -> None:
-    """`roles.verifier.llm=hf` and all other roles on an API: every call goes where it belongs."""
-    from tests.helpers.http_stub import ok, stub
-
-    with stub(default=ok("Fast Thought: a\nSlow Thought: b\nAnswer: Kalmar", prompt_tokens=7)) as server:
-        dots = [f"llm.base_url={server.url}", "llm.model=stub", "llm.api_key_env=null", "roles.verifier.llm=hf",
-                f"roles.verifier.model={folder}", "roles.verifier.settings.device=cpu"]  # fmt: skip
-        outcome = EveryMethod(tmp_path, dots, max_tokens=8).run("bdtr", "retriever=bm25")
-    by_role: dict[str, list[dict[str, Any]]] = {}
-    for call in outcome.calls:
-        by_role.setdefault(call["role"], []).append(call)
-    assert by_role.keys() == {"thoughts", "chain", "verifier", "reader"}
-    assert len(server.bodies) == sum(len(calls) for role, calls in by_role.items() if role != "verifier")
-    assert not any("Kalmar" in c["reply"] for c in by_role["verifier"]), "a random model"
-    assert all("Kalmar" in c["reply"] for role in ("thoughts", "chain", "reader") for c in by_role[role])
-    counted = sum(r.usage["roles"]["verifier"]["prompt_tokens"] for r in outcome.rows)
-    assert counted == sum(map(prompt_counter(folder), by_role["verifier"])) > 0
-    check(outcome)

@@ -236,28 +236,6 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
     assert expected != plain
 
 
-@pytest.mark.parametrize("added, saved", [(["<hop>"], True), (["<hop>", "</hop>"], True), (["<hop>"], False)])
-@pytest.mark.parametrize("by", ["model", "adapter"])
-def test_an_adapter_with_more_tokens_than_its_base_says_how_to_merge(folder, tmp_path, added, saved, by) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    tokenizer.add_tokens(added, special_tokens=True)
-    network.resize_token_embeddings(len(tokenizer))
-    modules = {"modules_to_save": ["embed_tokens", "lm_head"]} if saved else {}
-    lora = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM", **modules)
-    lora.base_model_name_or_path = str(folder)
-    own = get_peft_model(network, lora)
-    own.peft_config["default"].base_model_name_or_path = str(folder)
-    own.save_pretrained(tmp_path / "own")
-    tokenizer.save_pretrained(tmp_path / "own")
-    backend = hf(tmp_path / "own") if by == "model" else hf(folder, adapter=str(tmp_path / "own"))
-    with pytest.raises(ArtefactError, match=r"other tokens.*merge_and_unload"):
-        ask(backend, request("hello <hop>"))
-    assert ask(hf(folder), request("a"))[0].text, "the base answers on"
-
-
 def test_an_adapters_own_tokenizer_is_used(folder: Path, adapter: Path, tmp_path: Path) -> None:
     """Here it has a chat template of its own and no more tokens than the base has vectors."""
     from transformers import AutoTokenizer
@@ -334,20 +312,6 @@ def broken(folder: Path, work: Path, **changes: Any) -> Path:
     return copy
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"architectures": ["Qwen3ForSequenceClassification"]}, "Qwen3ForSequenceClassification"),
-        ({"architectures": None}, r"\(none named\)"),
-        ({"without": "config.json"}, "config.json"),
-        ({"without": "*.safetensors"}, "safetensors"),
-    ],
-)
-def test_a_folder_without_a_usable_model_is_refused_at_once(folder: Path, tmp_path: Path, changes, message) -> None:
-    with pytest.raises(ConfigError, match=message):
-        hf(broken(folder, tmp_path, **changes))
-
-
 def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) -> None:
     copy = broken(folder, tmp_path)
     next(copy.glob("*.safetensors")).write_bytes(b"not a model")
@@ -362,11 +326,6 @@ def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) ->
     for backend in (wrong, bare):  # the base was half changed when the adapter turned out wrong
         with pytest.raises(ArtefactError, match="does not fit the model"):
             ask(backend, request("a"))
-
-
-def test_a_foreign_model_name(folder: Path) -> None:
-    with pytest.raises(LLMError, match="asks for 'other'"):
-        ask(hf(folder), request("a", model="other"))
 
 
 def test_a_tokenizer_without_a_template_needs_plain_prompts(folder: Path, tmp_path: Path) -> None:

@@ -41,13 +41,3 @@ def test_from_settings() -> None:
 def test_no_rule_is_an_error_that_shows_the_prompt() -> None:
     with pytest.raises(LLMError, match="no rule matches 'hello'"):
         ask(ScriptedBackend.of(), "hello")
-
-
-def test_latency_and_peak() -> None:
-    llm = ScriptedBackend.of((".", "a"), latency_s=0.02)
-
-    async def go():
-        await asyncio.gather(*(llm.generate(Request((Message("user", "x"),))) for _ in range(5)))
-
-    asyncio.run(go())
-    assert llm.peak == 5

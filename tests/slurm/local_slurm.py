@@ -1,8 +1,6 @@
 """A throw-away SLURM of one node, for tests: no systemd, no accounting, all of it in one folder, on the loopback only.
 
-    python tests/slurm/local_slurm.py start FOLDER     prints the `export SLURM_CONF=...` line to use it
-    python tests/slurm/local_slurm.py stop FOLDER
-    python tests/slurm/local_slurm.py check            says what is missing, if anything is
+As a script it says what is missing, if anything is.
 
 Debian's packages slurm-wlm, slurm-client and munge, and root, are needed; nothing is installed here.
 """
@@ -169,14 +167,4 @@ def _free_ports(count: int) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["check"]:
-        sys.exit(why_not() or 0)
-    if len(sys.argv) != 3 or sys.argv[1] not in ("start", "stop"):
-        sys.exit((__doc__ or "").strip())
-    cluster = LocalSlurm(Path(sys.argv[2]))
-    if sys.argv[1] == "stop":
-        cluster.stop()
-    elif problem := why_not():
-        sys.exit(problem)
-    else:
-        sys.stdout.write("".join(f"export {name}={value}\n" for name, value in cluster.start().items()))
+    sys.exit(why_not() or 0)

@@ -16,21 +16,6 @@ from slurm import submit
 SAMPLE = "configs/evaluate/sample.yaml"
 
 
-@pytest.mark.parametrize(
-    "text, values",
-    [
-        ("a", ["a"]),
-        ("a,b", ["a", "b"]),
-        ("[1,2],3", ["[1,2]", "3"]),
-        ("{a: [1,2], b: 1}", ["{a: [1,2], b: 1}"]),
-        ("'a,b',c", ["'a,b'", "c"]),
-        ("", [""]),
-    ],
-)
-def test_commas_outside_of_brackets_and_quotes_separate(text: str, values: list[str]) -> None:
-    assert submit.split_values(text) == values
-
-
 @pytest.mark.parametrize("overrides", [["a=1,"], ["a=1,1"], ["a=1", "a=2"]])
 def test_a_value_that_is_empty_or_twice_is_refused(overrides: list[str]) -> None:
     with pytest.raises(ConfigError, match="twice"):

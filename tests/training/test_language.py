@@ -15,7 +15,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gnnrag.config import load_config, read_yaml
-from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.llm.base import Backend, Message
 from gnnrag.llm.local import encode
 from gnnrag.parts import from_settings, set_up
@@ -211,28 +211,6 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
     assert examples.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
     prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
     assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [prompt]
-
-
-@pytest.mark.parametrize(
-    "more, error, message",
-    [
-        ("lora.target_modules=[nothing]", ConfigError, "Target modules {'nothing'} not found"),
-        ("start=/nowhere", ArtefactError, "roles.thoughts.path must name a folder that a training of thoughts wrote"),
-        ("trainer.seed=1", ConfigError, r"trainer\.seed follows from seed"),
-        ("model.base=/nowhere", ConfigError, "model '/nowhere' does not exist"),
-    ],
-)
-def test_what_cannot_be_opened_is_named(
-    more: str, error: type[Exception], message: str, base: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(error, match=message):
-        trainer_of(tmp_path, base, "sft", more)
-
-
-def test_only_thoughts_have_preferences(tmp_path: Path) -> None:
-    config = load_config(TrainLanguageConfig, None, settings(tmp_path, "verifier", tmp_path, "stage=dpo"))
-    with pytest.raises(ConfigError, match="only thoughts have queries to rate"):
-        check_language(config, "verifier")
 
 
 def test_a_model_that_would_never_stop_is_refused(base: Path, tmp_path: Path) -> None:

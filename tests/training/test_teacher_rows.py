@@ -11,18 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluate import Pipeline
 from gnnrag.run.rundir import read_predictions
 from gnnrag.training import traces
 from gnnrag.training.config import FoldConfig
-from gnnrag.training.language.data import asked, reply_of
+from gnnrag.training.language.data import reply_of
 from gnnrag.training.rows import Gain, ThoughtsRow, VerifierRow, gain, read_rows
 from gnnrag.training.traces import Decision, KeepConfig, decisions_of, distinct, parts_of, verdict_on
 from gnnrag.types import Query, Question
-from tests.helpers.replies import good
 from tests.helpers.traces import QUESTIONS, collected, evaluate_config, verifier_row, write_set
 
 GOLD = {id_: set(gold) for id_, _, _, _, gold in QUESTIONS}
@@ -189,26 +187,6 @@ def test_candidates_are_labelled_with_what_they_would_gain(
     same = {p.question_id: (p.ranking, p.usage) for p in read_predictions(oracle / "run")}
     for p in read_predictions(root / "titles" / "run-bridges"):
         assert (p.ranking, p.usage) == same[p.question_id], "they leave no mark on the run"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_clear", [True, False])
-def test_a_prompted_teacher_gives_the_chats_it_was_asked(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clear: bool
-) -> None:
-    backend = ScriptedBackend.of(("", good if is_clear else lambda r: good(r) if "selected" not in r.text else "no"))
-    monkeypatch.setattr("gnnrag.roles.registry.open_backend", lambda *_: backend)
-    own = ("keep.helped=false", "mine=[]", "chat_passages=60")
-    meta = collected(root, tmp_path, "llm=scripted", "roles=prompted", own=own)
-    sent = {tuple((m.role, m.content) for m in request.messages) for request in backend.requests}
-    rows: list[Any] = list(read_rows(tmp_path / "thoughts.jsonl", ThoughtsRow))
-    assert meta["prompts"]["thoughts"].keys() == {"thoughts"}
-    if is_clear:
-        rows += read_rows(tmp_path / "verifier.jsonl", VerifierRow)
-    else:
-        assert meta["counts"]["verifier"]["failed"] == 8 and not (tmp_path / "verifier.jsonl").exists()
-    for row in rows:
-        assert tuple((t.role, t.content) for t in asked(row)) in sent, "a row shows what the teacher was asked"
 
 
 # ------------------------------------------------------------------------------------------------------------ sifting

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.gnn.checkpoint import load_checkpoint
-from gnnrag.gnn.entity import EntityQuestions
-from gnnrag.gnn.examples import SupportSet
 from gnnrag.index.index import Index
 from gnnrag.parts import set_up
 from gnnrag.retrievers.gfm import GFMRetriever
-from gnnrag.types import Query, Question
-from tests.helpers import gfm
+from gnnrag.types import Query
 
 FILMS, PEOPLE, TOWNS = 24, 8, 4
 SMALL = [
@@ -90,23 +85,3 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
         (ranking,) = retriever.retrieve([Query(texts[row["id"]], top_k=10)])
         assert list(ranking.ids) == [index.ids[p] for p in row["ranking"]], "training ranks as the retriever does"
         assert (ranking.branch == "dense_fallback") == (not row["has_start"])
-
-
-def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None:
-    index, query = Index(folder / "index"), Query("Who wrote this note?", top_k=5)
-    (ranking,) = set_up(GFMRetriever(str(folder / "runs/idf")), index=index).retrieve([query])
-    cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
-    assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
-    assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
-
-
-def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
-    index = Index(folder / "index")
-    source = EntityQuestions(index, replace(gfm.official(), link_vectors=False))
-    question = Question("q", "Where was the director of Film03 born?", gold=("f3", "p3"))
-    unknown = Question("u", "Who is Nobody?", gold=("f3",))
-    examples = SupportSet([question, unknown], source)
-    example = examples[0]
-    names = {source.graph.entities[node] for node in example.subgraph.nodes[example.targets]}
-    assert names == {"film03", "person3", "town3"} and example.candidates.all() and example.lost == 0
-    assert examples.can_train(0) and not examples.can_train(1)

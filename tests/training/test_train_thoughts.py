@@ -19,7 +19,7 @@ from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.base import RunContext, train
 from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
-from gnnrag.training.language.data import TrainLanguageConfig, asked, read_role
+from gnnrag.training.language.data import TrainLanguageConfig, read_role
 from gnnrag.training.language.train import ThoughtsCausalTraining
 from tests.helpers.language_rows import Letters, settings
 from tests.helpers.tiny_model import make_tiny_model
@@ -135,39 +135,6 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on(base: Path, tmp_path:
     before = weights.read_bytes()
     assert train(tmp_path / "cut", opened(tmp_path, base, "sft")) is not None, "what has ended is not trained again"
     assert weights.read_bytes() == before and len(curve(tmp_path / "cut")) == 4
-
-
-def worth(training: ThoughtsCausalTraining, model: Path) -> float:
-    """Return the mean reward of what a model draws to the prompts of a training."""
-    backend = build("llm", {"name": "hf", "model": str(model), "device": "cpu", "temperature": 1.0})
-    rows = training.rows.rows
-
-    async def go() -> list[str]:
-        requests = [
-            Request(asked(row, training.rows.prompt_name), max_tokens=12, seed=seed)
-            for row in rows
-            for seed in range(8)
-        ]
-        return [reply.text for reply in await asyncio.gather(*map(backend.generate, requests))]
-
-    texts = asyncio.run(go())
-    return sum(Letters()(None, [text])["found"] for text in texts) / len(texts)
-
-
-@pytest.mark.slow
-def test_rewarded_replies_become_likelier(base: Path, tmp_path: Path) -> None:
-    more = ["trainer.max_steps=24", "trainer.learning_rate=0.02", "trainer.per_device_train_batch_size=32"]
-    training = opened(
-        tmp_path,
-        base,
-        "grpo",
-        *more,
-        "trainer.num_generations=8",
-        "trainer.beta=0.0",
-        "trainer.lr_scheduler_type=constant",
-    )
-    train(tmp_path / "run", training)
-    assert worth(training, tmp_path / "run" / "best") > worth(training, base) + 0.1
 
 
 @pytest.mark.slow

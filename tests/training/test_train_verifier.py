@@ -106,18 +106,6 @@ def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(folder: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["lambda", "listnet"])
-def test_every_loss_learns_the_rule(folder: Path, tmp_path: Path, loss: str) -> None:
-    more = [f"ranking.loss={loss}", "folds.report=null"]
-    more += [f"trainer.{name}=60" for name in ("max_steps", "eval_steps", "save_steps")]
-    more += ["trainer.per_device_train_batch_size=4"]
-    assert call(folder, f"run.name={loss}", f"run.root={tmp_path}", *more) == 0
-    curve = losses(tmp_path / loss)
-    first, last = (sum(curve[step] for step in steps) / 10 for steps in (range(1, 11), range(51, 61)))
-    assert last < 0.95 * first
-
-
-@pytest.mark.slow
 def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
     assert call(folder, "run.name=b", "cross=true", "trainer.max_steps=2") == 0
     crossed = folder / "runs" / "b"

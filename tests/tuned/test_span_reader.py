@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -167,13 +166,9 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
 def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
     path = make_span(folder)
     record = read_tuned(path, "reader", ["span"])
-    with pytest.raises(ArtefactError, match="reads the feature"):
-        load_span_reader(path, replace(record, settings={**record.settings, "features": ["weekday"]}))
     other = network_config(tmp_path, train_layers=2)
     with pytest.raises(ArtefactError, match="trained on the base"):
         load_span_reader(path, record, base=_changed(Path(other.base)))
-    with pytest.raises(ArtefactError, match=r"join\.weight"):
-        load_span_reader(path, replace(record, settings={**record.settings, "hidden": 9}), base_of(path))
 
 
 def _names(path: Path) -> list[str]:
