@@ -196,8 +196,9 @@ class ServedIndex:
         return read
 
     def cancel(self, job: Job) -> None:
+        is_running = job.state == "running"
         self.jobs.cancel(job)
-        if self._reading is not None:
+        if is_running and self._reading is not None:
             self._reading.stop()
 
     def _fail(self, job: Job, error: Exception) -> None:

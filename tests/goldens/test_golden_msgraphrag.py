@@ -9,12 +9,11 @@ import math
 import re
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 
 from gnnrag.arrays import Lists
-from gnnrag.graphs.communities import hierarchical_leiden
+from gnnrag.graphs.communities import find_communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.retrievers.graphrag import GraphRAGLocalRetriever
 from gnnrag.retrievers.graphrag.reports import keep_points
@@ -35,14 +34,11 @@ def graph_of(case: Any) -> KnowledgeGraph:
 
 @pytest.mark.parametrize("seed", GRAPHS)
 def test_communities(seed: int) -> None:
-    """Of the largest component, which alone the release clusters; an index here clusters all."""
     case = GRAPHS[seed]
-    graph = graph_of(case)
-    ends, _, weights = graph.pairs
-    component = sorted(max(networkx.connected_components(networkx.Graph(ends.tolist())), key=len))
-    inside = np.isin(ends[:, 0], component)
-    found = hierarchical_leiden(np.searchsorted(component, ends[inside]), weights[inside], 10)
-    rows = {(level, tuple(case["names"][component[i]] for i in members)) for members, _, level in found}
+    found = find_communities(graph_of(case), "released")
+    rows = {
+        (int(found.levels[i]), tuple(case["names"][e] for e in found.members[i].tolist())) for i in range(len(found))
+    }
     assert rows == {(level, tuple(sorted(names))) for level, names, _ in case["released"]}
 
 

@@ -70,12 +70,6 @@ def test_links_of_a_passage_reach_what_it_mentions_but_not_itself():
     assert "directed by" in graph.sentences[link.sentence]
 
 
-def test_stricter_bounds_leave_only_exact_matches():
-    _, titles = make(min_overlap=1.01, min_jaccard=1.0)
-    assert targets(titles, 0) == set()
-    assert targets(titles, 4) == {5}
-
-
 @pytest.mark.parametrize("min_overlap, min_jaccard", [(0.8, 0.4), (0.5, 0.5), (0.3, 0.2)])
 def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jaccard: float) -> None:
     rng = np.random.default_rng(0)
@@ -145,28 +139,6 @@ def test_a_title_wins_over_a_subject_of_the_same_name():
     assert untitled().match("varn") == TitleMatch("varn", 1.0)
 
 
-def test_subjects_change_nothing_for_passages_with_titles():
-    graph, plain = make()
-    given = TitleMatcher(graph, build_titles(graph, [p.title for p in PASSAGES], [() for _ in PASSAGES]))
-    for passage in range(len(PASSAGES)):
-        assert given.links(passage) == plain.links(passage)
-
-
-@pytest.mark.parametrize(
-    "word, expected",
-    [
-        ("sigird", "sigird"),
-        ("sigrd", "sigrid"),
-        ("plumzy", "plumz"),
-        ("karl", "karl"),
-        ("holn", "holn"),
-        ("xyzzy", "xyzzy"),
-    ],
-)
-def test_spelling_correction(word, expected):
-    assert make()[1].correct(word) == expected
-
-
 ASKED = [
     Passage("0", "Arrête ton cinéma", "Arrête ton cinéma is a comedy directed by Diane Kurys."),
     Passage("1", "Agni (2004 film)", "Agni is a film directed by Swapan Saha for Delta Pictures."),
@@ -231,10 +203,6 @@ POINTING = [
 ]
 POINTING_GRAPH = build_hierarchy(analyse(POINTING))
 POINTING_TITLES = TitleMatcher(POINTING_GRAPH, build_titles(POINTING_GRAPH, [p.title for p in POINTING]))
-
-
-def test_stems_join_forms_of_a_word():
-    assert stems(["directed", "director", "who"]) == ["direc", "direc", "who"]
 
 
 def test_weight_is_nearness_over_rarity_by_hand():

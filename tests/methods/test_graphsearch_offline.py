@@ -39,7 +39,7 @@ from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import HistoryItem, render_triples
-from gnnrag.types import GoldHop, Hit, Prediction, Query, Question, Ranking
+from gnnrag.types import GoldHop, Prediction, Query, Question, Ranking
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, read_nothing
 from tests.helpers.search import events, opened, search
 
@@ -116,14 +116,6 @@ def run(
 
 
 # ------------------------------------------------------------------------------------------------------- offline
-def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
-    question = Question("q", COMPOSITIONAL)
-    linked = call(OfflineDecomposer, DecomposeTask(question, 12, "linked"), index).parts
-    assert linked[0].endswith("night harbour") and linked[1].endswith("#1") and len(linked) == 2
-    triples = [parse_triples(p) for p in call(OfflineDecomposer, DecomposeTask(question, 12, "triples"), index).parts]
-    assert [rows[0][0] for rows in triples] == ["night harbour", "Entity#1"]
-    assert [rows[0][2] for rows in triples] == ["Entity#1", "Entity#2"]
-    assert call(OfflineDecomposer, DecomposeTask(Question("q", "why?"), 12, "linked"), index).parts == ()
 
 
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
@@ -134,22 +126,6 @@ def test_grounding_puts_answers_in_and_escapes_them() -> None:
     text = (HistoryItem(1, "", "", answer="Vera"), HistoryItem(2, "", "", answer="not stated"))
     found = call(OfflineGrounder, SubQueryTask(QUESTION, "semantic", "#1, #2 and #3 in C#?", history=text))
     assert found.text == "Vera, #2 and #3 in C#?"
-
-
-def test_refinement_keeps_what_is_nearest_and_names_its_passage(index: Index) -> None:
-    task = SubQueryTask(QUESTION, "semantic", "who directed Night Harbour?", view(7, 0))
-    found = call(OfflineRefiner, task, index)
-    assert found.text.splitlines()[0].endswith("Night Harbour is a film directed by Vera Lindqvist.")
-    assert found.support == ("p0",)
-    facts = (Hit("a", 1, 1, "relation", "ovens bake", ("p7",)), Hit("b", 1, 2, "relation", "harbour directed", ("p0",)))
-    found = call(OfflineRefiner, SubQueryTask(QUESTION, "relational", "directed harbour", View(facts=facts)), index)
-    assert found.text.splitlines() == ["harbour directed", "ovens bake"]
-
-
-def test_interim_answers_lead_on(index: Index) -> None:
-    task = SubQueryTask(QUESTION, "semantic", "who directed Night Harbour?", view(0, 3))
-    assert call(OfflineSubAnswerer, task, index).text == "Vera Lindqvist"
-    assert call(OfflineSubAnswerer, dataclasses.replace(task, view=View()), index).text == ""
 
 
 def test_check_and_expansion_tell_one_story(index: Index) -> None:

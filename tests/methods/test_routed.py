@@ -135,12 +135,6 @@ def test_flat_evidence_stands_where_the_other_route_finds_nothing() -> None:
     assert counts(found.prediction)["escalated"] == 1
 
 
-def test_a_failing_retriever_after_escalation_leaves_the_flat_evidence() -> None:
-    found = run(Router(0.1), [UNSURE], tables=(FLAT, {"Q": RuntimeError("down"), "f": RuntimeError("down")}, OWN))
-    assert found.prediction.error is None and found.prediction.ranking == ("f1", "f2")
-    assert counts(found.prediction)["retriever_failed"] == 2
-
-
 def test_errors_and_flags_of_the_router() -> None:
     async def broken(task: RouterTask, session: Session) -> Routing:
         raise LLMError("down")

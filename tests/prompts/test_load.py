@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError
 from gnnrag.prompts import load_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
 from gnnrag.types import Passage
@@ -124,29 +124,3 @@ def test_options_are_appended_to_the_system_text() -> None:
     assert careful.system.startswith(plain.system) and "Answer: unknown" in careful.system
     with pytest.raises(ConfigError, match=r"no option 'abstian'.*abstain"):
         load_prompt("reader", "abstian")
-
-
-def test_unknown_name_is_met_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'raeder' is no packaged prompt.*Did you mean 'reader'"):
-        load_prompt("raeder")
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("system: only", "at least the key 'user'"),
-        ("- a list", "at least the key 'user'"),
-        ("user: '{a}'\nsytem: x", "unknown key 'sytem'. Did you mean 'system'"),
-        ("user: '{a}'\nexamples: [{user: u}]", "each example needs"),
-        ("user: '{a}'\nexamples: [text]", "each example needs"),
-        ("user: [", "cannot be read as a prompt"),
-    ],
-)
-def test_broken_files_are_named(tmp_path: Path, text: str, problem: str) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text(text)
-    with pytest.raises(DataError, match=re.escape(problem)) as caught:
-        load_prompt(str(path))
-    assert "own.yaml" in str(caught.value)
-    with pytest.raises(DataError, match="cannot be read"):
-        load_prompt(str(tmp_path / "absent.yaml"))

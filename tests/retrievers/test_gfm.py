@@ -12,7 +12,7 @@ import torch
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
@@ -21,10 +21,9 @@ from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
 from gnnrag.parts import set_up
-from gnnrag.retrievers import gfm
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
-from tests.helpers.indexes import CORPUS, HASH, build
+from tests.helpers.indexes import CORPUS, build
 
 KB = "Alien|directed_by|Ridley Scott\nAlien|starred_actors|Sigourney Weaver\nBlade|directed_by|Ridley Scott\n"
 KB += "Blade|release_year|1998\nAlien|release_year|1979\n"
@@ -64,19 +63,6 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
     )  # fmt: skip
     build(folder / "index", load_passages(folder, Skips()), config, names=ENTITY_STAGES)
     return Index(folder / "index")
-
-
-def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_path: Path) -> None:
-    retriever = set_up(GFMRetriever(checkpoint(tmp_path)), index=index)
-    assert retriever.channels == {"text"}
-    together = retriever.retrieve(QUERIES)
-    for query, ranking in zip(QUERIES, together, strict=True):
-        (alone,) = retriever.retrieve([query])
-        assert alone.ids == ranking.ids and np.array_equal(alone.scores, ranking.scores)
-        assert sorted(ranking.ids) == sorted(index.ids) and ranking.branch in ("gnn_exact", "gnn_names_fallback")
-        assert (np.diff(ranking.scores) <= 0).all() and ranking.scores.min() >= 0 and ranking.scores.max() <= 1
-    assert retriever.retrieve([]) == []
-    assert len(retriever.retrieve([Query("x", top_k=2)])[0]) == 2
 
 
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
@@ -147,44 +133,8 @@ def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
         set_up(GFMRetriever(checkpoint(tmp_path / "node")), index=Index(root))
 
 
-def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
-    with pytest.raises(ArtefactError, match=r"encoder\.weights"):
-        set_up(GFMRetriever(other), index=index)
-    with pytest.raises(ConfigError, match="has no facts"):
-        set_up(GFMRetriever(of_entities(tmp_path / "entity")), index=index)
-    with pytest.raises(ConfigError, match="no checkpoint there"):
-        _ = GFMRetriever(str(tmp_path / "nowhere")).channels
-    monkeypatch.setattr(gfm, "SHIPPED", tmp_path / "none")
-    assert GFMRetriever().reads == NODE_STAGES
-    with pytest.raises(ConfigError, match=r"training/train_gnn\.py"):
-        set_up(GFMRetriever(), index=index)
-    (tmp_path / "other" / "config.json").write_text("{}")
-    with pytest.raises(ArtefactError, match="no record of a checkpoint"):
-        _ = GFMRetriever(other).channels
-
-
 @pytest.mark.parametrize("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
 def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
     assert load_config(EvaluateConfig, None, dots).retriever.part.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
         load_config(EvaluateConfig, None, ["retriever=chg", "gnn.checkpoint=x"])
-
-
-def test_stages_by_mode(tmp_path: Path) -> None:
-    folder = of_entities(tmp_path / "e")
-    assert GFMRetriever(folder).reads == ENTITY_STAGES
-    assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
-
-
-@pytest.mark.parametrize(
-    ("method", "gnn", "problem"),
-    [("offline", {"facts": "triples"}, "give none or auto"), ("offline", {"structure": False}, "nothing would be")],
-)  # fmt: skip
-def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: dict, problem: str) -> None:
-    path = tmp_path / "kb.txt"
-    path.write_text(KB)
-    config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(**gnn),
-                         extract=ExtractConfig(method=method, path=str(path) if method == "kb" else None))  # fmt: skip
-    with pytest.raises(ConfigError, match=problem):
-        build(tmp_path / "index", CORPUS, config, names=["message_graph"])

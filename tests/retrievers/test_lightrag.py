@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
-from gnnrag.retrievers.keywords import PromptedKeywords
 from gnnrag.retrievers.lightrag import LightRAGRetriever
 from gnnrag.roles.base import Keywords
-from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
 from tests.helpers.knowledge import index_of, knowledge
 
@@ -56,6 +52,7 @@ def names(ranking: Ranking, kind: str) -> list[str]:
 def test_naive_is_the_vector_search() -> None:
     ranking = ranked(mode="naive", tail="none")
     assert ranking.ids == ("p6", "p5", "p1", "p3", "p0", "p2", "p4") and ranking.branch == "naive"
+    assert not LightRAGRetriever(mode="naive").role_names
     assert ranked(mode="naive", tail="none", chunk_top_k=2).ids == ("p6", "p5")
     assert ranked(mode="naive", tail="none", cosine_floor=0.65).ids == ("p6", "p5", "p1")
 
@@ -105,13 +102,6 @@ def test_fixed_picks_passages_by_weight() -> None:
     # By vector p6, p5; three of A, C, B, D, H and X cite p2, A owns it, then p0; p1 states B - C, the first edge.
     fixed = ranked(mode="mix", profile="fixed", tail="none")
     assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
-
-
-def test_a_passage_without_a_vector_leads_to_weights() -> None:
-    retriever = make(mode="local", tail="none")
-    retriever.index.passage_vectors = retriever.index.passage_vectors.copy()
-    retriever.index.passage_vectors[0] = float("nan")
-    assert retriever.rank([(Query(QUERY), KEYWORDS)])[0].ids == ("p0", "p5", "p2", "p1")
 
 
 # ------------------------------------------------------------------------------------------------ released, fixed
@@ -211,32 +201,3 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ roles
-def ask(reply: Any, **settings: Any) -> tuple[Ranking, Session]:
-    roles = {"keywords": set_up(PromptedKeywords(), backend=ScriptedBackend.of((".", reply)))}
-    retriever = set_up(LightRAGRetriever(**settings), index=index_of(GRAPH, COSINES), roles=roles)
-    session = Session("q")
-    (ranking,) = asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
-    return ranking, session
-
-
-def test_keywords_by_a_model() -> None:
-    ranking, session = ask(f'{{"low": ["{LOW}"], "high": ["{HIGH}"]}}', profile="released")
-    assert ranking.ids == ranked().ids and ranking.branch == "mix"
-    assert session.usage()["roles"]["keywords"]["calls"] == 1
-
-
-def test_a_model_that_fails_leaves_the_vector_search_and_is_counted() -> None:
-    ranking, session = ask("no idea", mode="hybrid", profile="released")
-    assert ranking.ids[:3] == ("p6", "p5", "p1") and ranking.branch == "naive_fallback"
-    assert session.usage()["roles"]["keywords"]["keywords_failed"] == 1
-
-
-def test_naive_asks_nobody() -> None:
-    ranking, session = ask("unused", mode="naive")
-    assert ranking.branch == "naive" and session.usage()["llm_calls"] == 0
-
-
-def test_one_embedding_call_for_a_batch() -> None:
-    retriever = make(mode="mix")
-    retriever.rank([(Query(QUERY), KEYWORDS), (Query(LOW), Keywords((LOW,))), (Query(HIGH), Keywords((), (HIGH,)))])
-    assert retriever.index.embedder.calls == 1
