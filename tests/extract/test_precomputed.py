@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.errors import DataError
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.extract.precomputed import read_extractions
+from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.index.index import Index, build_index
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder, save_next_hop
 from tests.helpers.indexes import HASH
 from tests.helpers.parts import CORPUS
