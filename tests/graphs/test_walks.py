@@ -58,3 +58,13 @@ def test_the_heaviest_edges_of_a_hub_are_walked() -> None:
     assert [graph.names[m] for m in walks.middle] == ["n0", "n2", "n4"]
     walks = WalkGraph(Edges(graph), fan_out=3).walks(graph.position["n5"])
     assert [graph.names[e] for e in walks.end] == ["n0", "n2", "n4"], "the cap holds for each node by itself"
+
+
+def test_isolated_starts_have_their_own_passages() -> None:
+    graph = WalkGraph(Edges(fold([Extraction(("a",)), Extraction(("a",)), Extraction(("b",))])))
+    votes = Votes.of([], [], (2, 0))
+    assert not len(graph.walks(0))
+    assert graph.passages([0, 1], votes, np.array([0.1, 0.2, 0.0])) == [[1, 0], [2]]
+    assert [list(c) for c in graph.last_evidence([0, 1], votes, "q")] == [[0, 1], [2]]
+    assert graph.evidence([], votes, np.zeros(3)).shape == (0, 3)
+    assert graph.best_walks(0, votes, 3) == []
