@@ -219,3 +219,18 @@ def test_without_wanted_words_only_rarity_counts():
     weights = LinkWeigher(POINTING_GRAPH, POINTING_TITLES).weights(0, [])
     assert weights == {"karl holm": pytest.approx(1 / math.log2(3)), "ada lind": pytest.approx(1 / math.log2(4))}
     assert LinkWeigher(POINTING_GRAPH, POINTING_TITLES).weights(1, []) == {}
+
+
+@pytest.mark.parametrize(
+    "word, expected",
+    [
+        ("sigird", "sigird"),
+        ("sigrd", "sigrid"),
+        ("plumzy", "plumz"),
+        ("karl", "karl"),
+        ("holn", "holn"),
+        ("xyzzy", "xyzzy"),
+    ],
+)
+def test_spelling_correction(word, expected):
+    assert make()[1].correct(word) == expected

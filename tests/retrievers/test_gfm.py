@@ -12,7 +12,7 @@ import torch
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
@@ -124,3 +124,9 @@ def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
     assert load_config(EvaluateConfig, None, dots).retriever.part.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
         load_config(EvaluateConfig, None, ["retriever=chg", "gnn.checkpoint=x"])
+
+
+def test_another_encoder_is_refused(index: Index, tmp_path: Path) -> None:
+    other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
+    with pytest.raises(ArtefactError, match=r"encoder\.weights"):
+        set_up(GFMRetriever(other), index=index)
