@@ -166,13 +166,6 @@ def test_rounds_are_told_of_all_questions_or_of_none(config: Any) -> None:
     assert "by_round" not in metrics and any("1 of 4 questions have no trace" in n for n in notes)
 
 
-def test_other_metrics_need_no_new_predictions(config: Any) -> None:
-    seen: list[Prediction] = []
-    evaluate(config("method=single"), Observer(on_question=seen.append))
-    _, metrics = evaluate(config("method=single", "metrics.ks=[3]"), Observer(on_question=seen.append))
-    assert len(seen) == LIMIT and "retrieval/recall@3" in metrics and "retrieval/recall@10" not in metrics
-
-
 def test_scores_of_each_question(config: Any) -> None:
     path, metrics = evaluate(config("method=single"))
     rows = [json.loads(line) for line in (path / "scores.jsonl").read_text().splitlines()]

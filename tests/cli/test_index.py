@@ -61,23 +61,6 @@ def test_a_config_file_gives_settings_and_the_default_folder(corpus: Path, tmp_p
     assert (config.embedder, config.text.title_mode) == (EmbedderConfig(model="hash"), "own")
 
 
-def test_own_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trip = "# A trip\n\nWe went to Missolonghi.\n\n## Food\n\nFish.\n"
-    folder, root = (
-        write_documents(tmp_path / "notes", deep__trip_md=trip, list_txt="Bread.", empty_txt=""),
-        tmp_path / "i",
-    )
-    (folder / "photo.png").write_bytes(b"\x89PNG")
-    build(folder, root)
-    out, err = capsys.readouterr()
-    assert "; 3 passages" in out and "photo.png" in err and "empty.txt" in err
-    assert Index(root).ids == ["deep/trip.md#1", "deep/trip.md#2", "list.txt#1"]
-    assert [p.title for p in Index(root).passages] == ["A trip", "A trip > Food", "list"]
-    write_documents(folder, list_txt="Bread only.")
-    index("add", root, folder)
-    assert Index(root).passages[2].text == "Bread only."
-
-
 def test_an_index_without_titles_gets_no_titles(tmp_path: Path) -> None:
     folder, root = write_documents(tmp_path / "notes", trip_md="# A trip\n\nWe went.\n"), tmp_path / "i"
     assert build(folder, root, "data.titles=false") == 0

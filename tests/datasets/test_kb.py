@@ -1,18 +1,13 @@
 """A knowledge base as a corpus: triples, articles, questions, and MetaQA where it is at hand."""
 
 import json
-from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.kb import entity_types, parts_of, question_files, read_triples, relations_of
+from gnnrag.datasets.kb import parts_of, question_files, read_triples, relations_of
 from gnnrag.errors import DataError
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
 
 KB = """Night Harbour|directed_by|Vera Lind
 Night Harbour|written_by|Vera Lind
@@ -158,20 +153,3 @@ def test_relations_of_a_type():
     assert relations_of("movie_to_writer_to_movie") == ("written_by", "~written_by")
     assert relations_of("tag_to_movie") == ("~has_tags",) and relations_of("movie_to_tags") == ("has_tags",)
     assert relations_of("unknown") == relations_of("actor_to_year") == relations_of("movie_to_movie") == ()
-
-
-@pytest.mark.slow
-@needs_shared
-def test_metaqa_is_whole():
-    """Names keep their case, short numbers stay, and every triple is stated in the articles of both its ends."""
-    triples = read_triples(SHARED / "kb.txt")
-    types = entity_types(triples)
-    assert (len(triples), len(types)) == (130_173, 42_873)
-    assert sum(name.isdigit() and len(name) < 3 for name in types) == 12
-    articles = list(parts_of(triples))
-    stated = Counter(triple for article in articles for triple in article.triples)
-    assert set(stated) == set(triples)
-    assert all(count == (1 if head == tail else 2) for (head, _, tail), count in stated.items())
-    for article in articles:
-        for head, _, tail in article.triples:
-            assert head in article.passage.text and tail in article.passage.text

@@ -66,26 +66,6 @@ def test_nothing_hostile_stands_in_the_page_as_markup(pair: tuple[Path, list[Pat
     assert "https://" not in around and "src=" not in around and "hacked" not in around
 
 
-def test_data_that_moved(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    data, paths = pair
-    copies = [Path(shutil.copytree(path, tmp_path / path.name)) for path in paths]
-    for copy in copies:
-        config = json.loads((copy / "config.yaml").read_text())
-        config["data"]["path"] = str(tmp_path / "gone")
-        (copy / "config.yaml").write_text(json.dumps(config))
-    found = model(copies)
-    assert not found.head["has_texts"] and "--data" in found.head["notes"][0] and "gone" in found.head["notes"][0]
-    assert found.questions[0]["text"] == "Which harbour number 0 is meant? 0", "the first query says it"
-    assert found.questions[0]["type"] == "bridge" and found.passages[0] == [found.passages[0][0], "", ""]
-    back = model(copies, str(data))
-    assert back.head["has_texts"] and back.head["notes"] == [] and back.questions[1]["answers"] == ["Harbour 1"]
-    other = invented_data(tmp_path / "other", 20)
-    notes = model(copies, str(other)).head["notes"]
-    assert "not those that the runs read" in notes[0] and "25 questions" in notes[1]
-    with pytest.raises(GnnragError, match="nowhere"):
-        model(copies, str(tmp_path / "nowhere"))
-
-
 def test_what_figures_must_not_be_taken_for(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
     _, paths = pair
     copy = Path(shutil.copytree(paths[1], tmp_path / "oracle"))
@@ -106,13 +86,6 @@ def test_what_figures_must_not_be_taken_for(pair: tuple[Path, list[Path]], tmp_p
         assert words in notes
 
 
-def test_runs_of_one_label_are_told_apart(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    _, paths = pair
-    copy = Path(shutil.copytree(paths[1], tmp_path / "bdtr-bm25-77"))
-    labels = [run["label"] for run in model([paths[1], copy]).head["runs"]]
-    assert labels == ["bdtr · bm25 · offline · two", "bdtr · bm25 · offline · bdtr-bm25-77"]
-
-
 def test_the_package_brings_its_files() -> None:
     folder = REPOSITORY / "gnnrag" / "pages" / "assets"
     assert {p.stem for p in folder.glob("*.js")} == {*SCRIPTS}
@@ -121,3 +94,23 @@ def test_the_package_brings_its_files() -> None:
     for script in folder.glob("*.js"):
         text = script.read_text("utf-8")
         assert "innerHTML" not in text and "</script" not in text and "eval(" not in text
+
+
+def test_data_that_moved(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, paths = pair
+    copies = [Path(shutil.copytree(path, tmp_path / path.name)) for path in paths]
+    for copy in copies:
+        config = json.loads((copy / "config.yaml").read_text())
+        config["data"]["path"] = str(tmp_path / "gone")
+        (copy / "config.yaml").write_text(json.dumps(config))
+    found = model(copies)
+    assert not found.head["has_texts"] and "--data" in found.head["notes"][0] and "gone" in found.head["notes"][0]
+    assert found.questions[0]["text"] == "Which harbour number 0 is meant? 0", "the first query says it"
+    assert found.questions[0]["type"] == "bridge" and found.passages[0] == [found.passages[0][0], "", ""]
+    back = model(copies, str(data))
+    assert back.head["has_texts"] and back.head["notes"] == [] and back.questions[1]["answers"] == ["Harbour 1"]
+    other = invented_data(tmp_path / "other", 20)
+    notes = model(copies, str(other)).head["notes"]
+    assert "not those that the runs read" in notes[0] and "25 questions" in notes[1]
+    with pytest.raises(GnnragError, match="nowhere"):
+        model(copies, str(tmp_path / "nowhere"))

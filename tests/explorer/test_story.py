@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from gnnrag.pages.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clipped
+from gnnrag.pages.story import KEPT, SHOWN, Passages, Story
 from tests.helpers.explorer_runs import query
 
 
@@ -129,21 +127,3 @@ def test_an_unknown_event_is_a_table_of_its_fields() -> None:
     (block,) = section["blocks"]
     assert block == {"n": "brand_new", "t": "facts",
                      "rows": [["yes", "yes"], ["share", "0.3333"], ["names", "a; b"], ["deep", "k: 1"]]}  # fmt: skip
-
-
-@pytest.mark.parametrize("event", [
-    {"event": "query", "round": 0, "text": "no ranking"}, {"event": "merge", "top": 3}, {"event": "cut"},
-    {"event": "judged", "labels": [1], "dot": "x"}, {"event": "evidence"}, {"event": "decomposition", "parts": None},
-    {"event": "answer", "support": 7}, {"event": "mgranrag", "before": 1, "after": 2}, {},
-])  # fmt: skip
-def test_events_of_other_code_are_shown_and_stop_nothing(event: dict[str, Any]) -> None:
-    sections, _ = story_of(event, query(1, "after", ["p"]))
-    assert blocks(sections, "query")[-1]["text"] == "after"
-    assert len([b for s in sections for b in s["blocks"]]) == 2
-
-
-def test_long_values_are_cut_and_say_so() -> None:
-    assert clipped("a" * (LONGEST + 7)) == "a" * LONGEST + " … (7 more characters in the run's files)"
-    assert clipped(None) == "" and clipped("short") == "short"
-    sections, _ = story_of({"event": "x", "many": list(range(MOST + 2))})
-    assert sections[0]["blocks"][0]["rows"][0][1].endswith("39; … 2 more")

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gnnrag.config import ExtractConfig, RoleConfig
-from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError
-from gnnrag.extract import make_extractor
+from gnnrag.errors import BudgetError, LLMError, NotGivenError
 from gnnrag.extract.prompted import PromptedExtractor
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
@@ -110,12 +109,6 @@ def test_a_spend_limit_stops_the_build_and_what_was_done_is_kept(tmp_path, asked
     before = len(asked)
     build(tmp_path, settings=settings(), names=["extraction"])
     assert len(asked) == 10 and before < 10
-
-
-@pytest.mark.parametrize("given", [{"gleaning": 1}, {"format": "hyper", "gleaning": -1}])
-def test_settings_that_do_not_fit(given):
-    with pytest.raises(ConfigError, match=rf"index\.extract\.{list(given)[-1]}"):
-        make_extractor(ExtractConfig("prompted", **given), lambda: None)
 
 
 def test_what_was_asked_decides_the_artefact(tmp_path):

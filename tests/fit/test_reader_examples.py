@@ -9,7 +9,6 @@ import pytest
 
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_items import FEATURES
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ShownConfig,
@@ -70,11 +69,3 @@ def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) 
         start, end = one.spans[first - one.first][0], one.spans[last - one.first][1]
         assert normalise_answer(clean(PASSAGES[one.passage].text)[start:end]) in wanted
     assert len(example.spans) > 0 or asked.answers == ("yes",)
-
-
-def test_features_are_numbers_about_one_in_size(tmp_path: Path) -> None:
-    maker = item_maker(network_config(tmp_path))
-    for asked in QUESTIONS:
-        features = maker.make(asked.text, PASSAGES).features
-        assert np.isfinite(features).all() and np.abs(features).max() <= 3
-    assert len(set(FEATURES)) == len(FEATURES)

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import builtins
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import Layer, anchor_clusters, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
 from gnnrag.io import digest
@@ -28,18 +25,6 @@ def found(nodes: Layer, **config) -> list[list[int]]:
     return [c.members.tolist() for c in cluster_layer(nodes, TreeConfig(**config))]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n", [1, 3, 4, 12, 60])
-def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):
-    clusters = found(layer(n), cluster=method)
-    assert sorted({i for c in clusters for i in c}) == list(range(n))
-    assert all(c == sorted(set(c)) for c in clusters) and len({tuple(c) for c in clusters}) == len(clusters)
-    assert clusters == found(layer(n), cluster=method)
-    if n < 4:
-        assert clusters == [list(range(n))]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_long_cluster_that_cannot_be_split_is_cut(method):
     nodes = layer(30)
@@ -55,13 +40,6 @@ def test_a_node_longer_than_the_budget_is_alone():
     tokens = np.where(np.arange(9) == 4, 1000, 10)
     clusters = found(Layer(nodes.vectors, nodes.names, tokens), cluster="gmm", cluster_tokens=50)
     assert [4] in clusters and all(len(c) <= 5 for c in clusters)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_cut_parts_hold_their_budget(method):
-    nodes = layer(80, tokens=40)
-    for members in found(nodes, cluster=method, cluster_tokens=200):
-        assert len(members) == 1 or nodes.tokens[members].sum() <= 200
 
 
 def test_gmm_finds_groups_that_lie_apart():
@@ -128,22 +106,3 @@ class TestReduction:
         # The largest loading is positive, so that the axis does not depend on how the rows are ordered.
         assert np.allclose(reduce_vectors(rows[::-1], "pca", 2, 0)[::-1], points, atol=1e-6)
         assert reduce_vectors(layer(5).vectors, "pca", 10, 0).shape == (5, 3), "no more than the rows allow"
-
-    def test_umap_that_is_missing_is_named(self, monkeypatch):
-        plain = builtins.__import__
-
-        def without(name, *rest):
-            if name == "umap":
-                raise ImportError(name)
-            return plain(name, *rest)
-
-        monkeypatch.setattr(builtins, "__import__", without)
-        with pytest.raises(ConfigError, match=r"gnnrag\[raptor\]"):
-            reduce_vectors(layer(12).vectors, "umap", 3, 5)
-
-    @pytest.mark.slow
-    def test_umap_is_seeded(self):
-        pytest.importorskip("umap")
-        once = found(layer(60), cluster="gmm", reduction="umap")
-        assert once == found(layer(60), cluster="gmm", reduction="umap")
-        assert {i for c in once for i in c} == set(range(60))

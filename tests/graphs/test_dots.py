@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.errors import DataError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
 from gnnrag.graphs.rendering import round_robin
@@ -100,13 +99,6 @@ def test_a_hub_beside_another_concept_is_a_condition() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- regions
-def test_the_dot_of_the_trace() -> None:
-    """Section 13 step 2: 9 nodes without a filter, 7 with it, and 6 edges."""
-    typed, none = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities)
-    assert len(typed.region(at(GRAPH, "n1"), TypeFilter(), DotRAG(), none).near) == 9
-    region = typed.region(at(GRAPH, "n1"), SHIPS, DotRAG(), none)
-    assert set(region.near.nodes.tolist()) == set(at(GRAPH, *(f"n{i}" for i in (1, 2, 3, 4, 5, 6, 9))))
-    assert len(region.near.relations) == 6 and region.notes == ()
 
 
 def test_terminal_types_are_reached_and_not_passed() -> None:
@@ -366,22 +358,6 @@ def test_a_draft_counts_and_shows_examples(tmp_path) -> None:
     assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).description == schema.description
     file.write_text("types: [{name: port}, {name: moon}]", "utf-8")
     assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).lacking == ("moon",)
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("types: [{name: prot}]", "port"),
-        ("tpyes: []", "tpyes"),
-        ("types: [port]", "types"),
-        ("a: [", "cannot be read"),
-    ],
-)
-def test_a_schema_that_does_not_fit_is_refused(tmp_path, text: str, message: str) -> None:
-    file = tmp_path / "schema.yaml"
-    file.write_text(text, "utf-8")
-    with pytest.raises(DataError, match=message):
-        load(file, GRAPH)
 
 
 def test_types_on_a_walk_are_completed() -> None:

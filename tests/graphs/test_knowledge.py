@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag import arrays
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
@@ -58,14 +57,6 @@ def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph)
     assert [len(row) for row in graph.incident] == [2, 3, 1, 0]
     found = [graph.statement(i) for i in range(graph.num_relations)]
     assert sorted(found) == ["Ada child of Byron", "Ada is Ada", "Byron died in Greece.", "Byron father of Ada"]
-
-
-def test_it_is_written_and_read_back(graph: KnowledgeGraph, tmp_path) -> None:
-    arrays.save(tmp_path, graph)
-    again = arrays.load(tmp_path, KnowledgeGraph)
-    assert again.names == list(graph.names) and again.num_passages == graph.num_passages
-    assert np.array_equal(again.ends, graph.ends) and again.ends.dtype == graph.ends.dtype
-    assert [row.tolist() for row in again.hyper_members] == [row.tolist() for row in graph.hyper_members]
 
 
 EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)

@@ -36,8 +36,3 @@ def test_from_settings() -> None:
     llm = build("llm", {"name": "scripted", "rules": rules, "default": "none", "latency_s": 0.001})
     assert [ask(llm, q).text for q in ("capital?", "capital?", "else")] == ["Paris", "Rome", "none"]
     assert llm.identity["type"] == "scripted"
-
-
-def test_no_rule_is_an_error_that_shows_the_prompt() -> None:
-    with pytest.raises(LLMError, match="no rule matches 'hello'"):
-        ask(ScriptedBackend.of(), "hello")

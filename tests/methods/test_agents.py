@@ -6,12 +6,8 @@ import pytest
 
 from gnnrag.methods.baselines import R1Searcher, ReAct, SearchR1
 from gnnrag.parts import set_up
-from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.agent import OfflineAgent
 from gnnrag.roles.base import NextMove
-from gnnrag.roles.oracle import OracleAgent
-from gnnrag.types import GoldHop, Question
-from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_all, answer_one, small_index
+from tests.helpers.parts import Scripted, ToyIndex, ToyRetriever, answer_one
 
 TABLE = {"s1": {"a": 0.9, "b": 0.5, "z": 0.0}, "s2": {"c": 1.0, "a": 0.2, "z": 0.0}}
 SEARCH = [NextMove("search", f"s{i}", f"<search>s{i}</search>") for i in (1, 2, 3)]
@@ -64,18 +60,3 @@ def test_lookup_steps_through_the_sentences_of_the_last_search():
 def test_an_agent_without_an_answer():
     prediction, session, _, _ = run(SearchR1, NextMove("finish"))
     assert prediction.answer == "nothing" and session.by_role["agent"]["no_answer"] == 1
-
-
-def test_offline_and_oracle(tmp_path):
-    index = small_index(tmp_path)
-    hops = (
-        GoldHop("Who directed Night Harbour?", "Vera Lindqvist", "p0"),
-        GoldHop("Where was #1 born?", "Kalmar", "p1"),
-    )
-    question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
-    for role, answer in ((set_up(OfflineAgent(), index=index), None), (set_up(OracleAgent(), index=index), "Kalmar")):
-        (prediction, session), *_ = answer_all(
-            set_up(SearchR1(), index=index, roles={"agent": role}), set_up(DenseRetriever(), index=index), [question]
-        )
-        assert prediction.error is None and {"p0", "p1"} <= set(prediction.ranking[:4])
-        assert answer in (None, prediction.answer) and session.counts["retriever_calls"] >= 1

@@ -172,10 +172,6 @@ def test_query_weights() -> None:
 
 
 # -------------------------------------------------------------------------------------------- 19.6, 19.7, 19.8
-def test_raw_scores_of_incomparable_queries_are_another_matter() -> None:
-    """Why `raw` is not the default: one loud query owns the head of the pool."""
-    loud = TABLE | {"slow2": {i: 1000 * s for i, s in TABLE["slow2"].items()}}
-    assert run(retriever=ToyRetriever(loud), score_norm="raw", use_bgec=False)[0].ranking[:2] == ("g", "a")
 
 
 DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
@@ -297,13 +293,6 @@ def test_a_failing_retrieval_empties_one_list_and_the_round_goes_on() -> None:
     assert prediction.error is None and prediction.usage["flags"] == {"retriever_failed": 1}
     assert set(prediction.ranking) == set("abcefgz")
     assert {"event": "retriever_failed", "query": "fast1", "message": "disk"} in session.events
-
-
-def test_a_retriever_that_is_dead() -> None:
-    prediction, _, roles = run(retriever=ToyRetriever({k: RuntimeError("disk") for k in TABLE}))
-    assert prediction.error == "RuntimeError: disk" and prediction.ranking == prediction.context == ()
-    assert prediction.usage["retriever_calls"] == 1, "without its first retrieval a question has no result"
-    assert not roles["chain"].tasks and not roles["verifier"].tasks and not roles["reader"].tasks
 
 
 def test_the_trace_tells_how_it_was_found() -> None:

@@ -233,12 +233,6 @@ def test_an_isolated_anchor_is_returned_without_a_judge() -> None:
     assert events(session, "nodes")[0]["path"] == ["LONE"] and prediction.ranking[0] == "c0"
 
 
-def test_a_filter_that_shuts_the_anchor_in_is_relaxed() -> None:
-    _, session, _ = run(scripted(rules=DotRules("", "w", "e", ("port", "region"))))
-    assert session.counts["filter_relaxed"] >= 1
-    assert set(events(session, "dot")[0]["types"]) == {"port", "region", "company", "person"}
-
-
 def test_types_between_anchor_and_answer_are_added() -> None:
     _, session, _ = run(scripted(rules=DotRules("", "w", "e", ("company", "port"), ("port",))))
     assert session.counts["filter_completed"] == 1

@@ -78,22 +78,6 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     assert stages == {"lexical", "extraction", "knowledge", "knowledge_vectors"}
 
 
-def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path: Path) -> None:
-    """Who directed one film on the way and wrote another stands on the path already, which ends there."""
-    kb = tmp_path / "films" / "kb.txt"
-    kb.write_text(f"{KB}Stalker|written_by|Andrei T\n", "utf-8")
-    row = {
-        "id": "3-b", "question": "who wrote movies that share a director with Solaris", "anchor": "Solaris",
-        "answers": ["Andrei T", "Arseny M"], "type": "movie_to_director_to_movie_to_writer",
-    }  # fmt: skip
-    kb.with_name("questions.dev.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    path, metrics = evaluate(load(dots, "roles=oracle", "method.pattern_judge=always"))
-    (trace,) = [json.loads(line) for line in (path / "traces.jsonl").read_text("utf-8").splitlines()]
-    (nodes,) = [event["terminal"] for event in trace["events"] if event["event"] == "nodes"]
-    assert set(nodes) == {"Andrei T", "Arseny M"}
-    assert metrics["path_patterns"]["accuracy"] == 1.0
-
-
 def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:
     assert "embeddings" not in needed_stages(load(dots))
     assert "embeddings" in needed_stages(load(dots, "method.passage_score=cosine"))

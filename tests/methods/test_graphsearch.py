@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.methods.base import State
-from gnnrag.methods.graphsearch import SideState
-from gnnrag.methods.graphsearch.roles import HistoryItem, TextResult, View
 from gnnrag.parts import set_up
 from gnnrag.run.loop import Loop
-from gnnrag.session import Session
 from gnnrag.text.subqueries import NOTHING
-from gnnrag.types import Question
 from tests.helpers.parts import read_nothing
 from tests.helpers.search import (
     ACCEPT,
@@ -26,8 +21,6 @@ from tests.helpers.search import (
     SearchIndex,
     TwoChannels,
     events,
-    final_prompt,
-    flags,
     modules,
     prompted,
     run_search,
@@ -93,47 +86,10 @@ def test_27_module_calls_and_8_retrievals() -> None:
     }  # fmt: skip
 
 
-def test_official_26_module_calls_and_7_retrievals() -> None:
-    backend, retriever = scripted(final="The Brannock is 212 km long."), TwoChannels()
-    prediction, session = run_search(backend, retriever, preset="official")
-    assert len(backend.requests) == 26
-    assert len({query.text for query in retriever.asked}) == 7
-    assert [q.text for q in retriever.asked if q.channel == "graph"][1] == "Lanterns of Orrin composed by Entity"
-    assert modules(backend)["expand_text"] == 1 and modules(backend)["expand_graph"] == 0
-    assert LENGTH not in {query.text for query in retriever.asked}
-    assert "Logic draft" not in final_prompt(backend)
-    assert prediction.answer == "The Brannock is 212 km long."
-    assert flags(session, "expander")["reject_without_expansion"] == 0  # the verdict was yes
-
-
 def test_the_graph_is_asked_twice_as_deep_as_the_text() -> None:
     retriever = TwoChannels()
     run_search(scripted(), retriever, views__top_k=7)
     assert {(query.channel, query.top_k) for query in retriever.asked} == {("text", 7), ("graph", 14)}
-
-
-def test_views_are_refined_once_and_answers_go_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = set_up(search(reflection__rounds=0), index=SearchIndex(), roles=prompted(scripted()))
-    refined: list[str] = []
-    answered: list[int] = []
-
-    async def refine(question: Question, side: str, query: str, view: View, session: Session) -> TextResult:
-        refined.append(query)
-        return TextResult(f"on {query}", support=(query,))
-
-    async def answer(question: Question, side: SideState, position: int, session: Session) -> str:
-        answered.append(position)
-        return f"answer {position}"
-
-    monkeypatch.setattr(method, "refine", refine)
-    monkeypatch.setattr(method, "interim_answer", answer)
-    side = SideState("semantic", "text", items=[HistoryItem(i, f"q{i}", f"q{i}") for i in (1, 2, 3)])
-    state = State(QUESTION, Session("q"), memory={"cited": []})
-    for position, texts, positions in ((0, "q1", [0]), (2, "q1 q3", [0]), (1, "q1 q3 q2", [0, 1, 2])):
-        side.put(position, View())
-        asyncio.run(method._settle(state, side, state.session))
-        assert refined == state.memory["cited"] == texts.split() and answered == positions
-        assert side.done == (len(answered) == 3)
 
 
 # ----------------------------------------------------------------------------------------------- section 2.4

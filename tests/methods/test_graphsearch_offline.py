@@ -31,15 +31,14 @@ from gnnrag.methods.graphsearch.roles import (
 )
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
-from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.roles.oracle import OracleDecomposer
 from gnnrag.roles.tuned.reader import OfflineReader
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
-from gnnrag.text.subqueries import HistoryItem, render_triples
-from gnnrag.types import GoldHop, Hit, Prediction, Query, Question, Ranking
+from gnnrag.text.subqueries import HistoryItem
+from gnnrag.types import GoldHop, Prediction, Query, Question, Ranking
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, read_nothing
 from tests.helpers.search import events, opened, search
 
@@ -78,10 +77,6 @@ def call(cls: Any, task: Any, index: Any = None) -> Any:
     return asyncio.run(opened(cls, index=index)(task, Session("q")))
 
 
-def view(*numbers: int) -> View:
-    return View(tuple(CORPUS[i] for i in numbers))
-
-
 def offline(index: Index) -> dict[str, Any]:
     reader = {"reader": opened(OfflineReader, index=index)}
     return {
@@ -116,14 +111,6 @@ def run(
 
 
 # ------------------------------------------------------------------------------------------------------- offline
-def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
-    question = Question("q", COMPOSITIONAL)
-    linked = call(OfflineDecomposer, DecomposeTask(question, 12, "linked"), index).parts
-    assert linked[0].endswith("night harbour") and linked[1].endswith("#1") and len(linked) == 2
-    triples = [parse_triples(p) for p in call(OfflineDecomposer, DecomposeTask(question, 12, "triples"), index).parts]
-    assert [rows[0][0] for rows in triples] == ["night harbour", "Entity#1"]
-    assert [rows[0][2] for rows in triples] == ["Entity#1", "Entity#2"]
-    assert call(OfflineDecomposer, DecomposeTask(Question("q", "why?"), 12, "linked"), index).parts == ()
 
 
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
@@ -134,22 +121,6 @@ def test_grounding_puts_answers_in_and_escapes_them() -> None:
     text = (HistoryItem(1, "", "", answer="Vera"), HistoryItem(2, "", "", answer="not stated"))
     found = call(OfflineGrounder, SubQueryTask(QUESTION, "semantic", "#1, #2 and #3 in C#?", history=text))
     assert found.text == "Vera, #2 and #3 in C#?"
-
-
-def test_refinement_keeps_what_is_nearest_and_names_its_passage(index: Index) -> None:
-    task = SubQueryTask(QUESTION, "semantic", "who directed Night Harbour?", view(7, 0))
-    found = call(OfflineRefiner, task, index)
-    assert found.text.splitlines()[0].endswith("Night Harbour is a film directed by Vera Lindqvist.")
-    assert found.support == ("p0",)
-    facts = (Hit("a", 1, 1, "relation", "ovens bake", ("p7",)), Hit("b", 1, 2, "relation", "harbour directed", ("p0",)))
-    found = call(OfflineRefiner, SubQueryTask(QUESTION, "relational", "directed harbour", View(facts=facts)), index)
-    assert found.text.splitlines() == ["harbour directed", "ovens bake"]
-
-
-def test_interim_answers_lead_on(index: Index) -> None:
-    task = SubQueryTask(QUESTION, "semantic", "who directed Night Harbour?", view(0, 3))
-    assert call(OfflineSubAnswerer, task, index).text == "Vera Lindqvist"
-    assert call(OfflineSubAnswerer, dataclasses.replace(task, view=View()), index).text == ""
 
 
 def test_check_and_expansion_tell_one_story(index: Index) -> None:
@@ -175,21 +146,13 @@ def test_offline_through_the_loop(index: Index) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- oracle
-def test_the_oracles_modules(index: Index) -> None:
-    refined = call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view(1, 5)), index)
-    assert refined.support == ("p1",) and "Kalmar" in refined.text
-    assert call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view(5)), index).text == ""
-    parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "linked"), index).parts
-    assert parts == ('Who directed the film "Night Harbour"?', "Where was Vera Lindqvist born?")
-    answers = [call(OracleSubAnswerer, SubQueryTask(QUESTION, "semantic", p, view(0)), index) for p in parts]
-    assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
-def test_the_oracle_answers_triples_with_quotes_in_them(index: Index) -> None:
-    parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "triples"), index).parts
-    assert parts[0] == render_triples([(HOPS[0].question, "", "Entity#1")])
-    answers = [call(OracleSubAnswerer, SubQueryTask(QUESTION, "relational", p, view(0)), index) for p in parts]
-    assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
+def test_the_oracle_refines_to_the_gold_sentences_of_a_view(index: Index) -> None:
+    for shown, support in (((1, 5), ("p1",)), ((5,), ())):
+        view = View(tuple(CORPUS[i] for i in shown))
+        refined = call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view), index)
+        assert refined.support == support and ("Kalmar" in refined.text) == bool(support)
 
 
 def test_the_oracle_checks_and_expands_by_the_gold_passages(index: Index) -> None:

@@ -63,13 +63,6 @@ def test_an_escaped_quote_stays_and_values_that_are_no_texts_go() -> None:
     assert parse_linked('{"Sub-query 1": "a?", "Sub-query 2": 7, "Sub-query 3": " ", "other": "b"}') == ("a?",)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
-def test_no_decomposition(text: str) -> None:
-    for parse in (parse_linked, parse_triple_parts):
-        with pytest.raises(MalformedError):
-            parse(text)
-
-
 # ------------------------------------------------------------------------------------------ decompositions as triples
 TWO = '[("Entity#3","flows in","Entity#2"),("Entity#3","has length","Entity#4")]'
 
@@ -164,12 +157,6 @@ def test_expansions(text: str, queries: tuple[str, ...]) -> None:
     assert parse_expansion(text) == queries
 
 
-@pytest.mark.parametrize("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
-def test_no_expansions(text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_expansion(text)
-
-
 # --------------------------------------------------------------------------------------------- answers, citations
 @pytest.mark.parametrize(
     "text, answer",
@@ -182,12 +169,6 @@ def test_no_expansions(text: str) -> None:
 )
 def test_answer_lines(text: str, answer: str) -> None:
     assert parse_draft(text, answer_line=True).answer == answer
-
-
-@pytest.mark.parametrize("text", ["", "```json\n", "so\nAnswer:"])
-def test_no_answer_line(text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_draft(text, answer_line=True)
 
 
 def test_citations() -> None:

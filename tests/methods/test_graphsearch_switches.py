@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -173,12 +172,6 @@ def test_the_channels_that_a_retriever_must_have(settings: dict[str, Any], chann
     replies = {m: "x" for m in ("cr_text", "ans")} | ACCEPT
     prediction, _ = run_search(scripted(**replies), retriever, **settings)
     assert prediction.error is None and {q.channel for q in retriever.asked} == channels
-
-
-def test_a_preset_is_a_layer_below_what_is_given() -> None:
-    assert dataclasses.asdict(search(preset="paper")) == dataclasses.asdict(search())
-    official = search(preset="official", reflection__expand_on="always")
-    assert official.reflection.expand_on == "always" and official.released and not official.context.answer_line
 
 
 # ---------------------------------------------------------------------------------------------- limits and answers

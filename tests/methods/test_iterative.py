@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened_query
 from gnnrag.parts import set_up
-from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.base import ReasonTask, Step
-from gnnrag.roles.oracle import OracleReasoner
-from gnnrag.roles.reasoner import OfflineReasoner, PromptedReasoner
-from gnnrag.session import Session
-from gnnrag.types import GoldHop, Question
-from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_one, broken, small_index
+from gnnrag.roles.base import Step
+from gnnrag.roles.reasoner import PromptedReasoner
+from tests.helpers.parts import Scripted, ToyIndex, ToyRetriever, answer_one, broken
 
 TABLE = {
     "Q": {"a": 0.9, "b": 0.8, "z": 0.0},
@@ -98,28 +92,6 @@ def test_failures_end_the_loop_not_the_question():
     table = {**TABLE, "s1": broken("bug")}
     prediction, session, _, asked = run(IRCoT, rounds=2, retriever=ToyRetriever(table))
     assert prediction.error is None and session.counts["retriever_failed"] == 1 and asked.asked == ["Q", "s1", "s2"]
-
-
-def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
-    index = small_index(tmp_path)
-    hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
-    question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
-    for role, query in (
-        (set_up(OracleReasoner(), index=index), "Where was Vera Lindqvist born?"),
-        (set_up(OfflineReasoner(), index=index), None),
-    ):
-        shown = index.lookup(["p0"])
-        step = asyncio.run(role(ReasonTask(question, shown, (), "ircot"), Session("q")))
-        assert step.query == query if query else "vera lindqvist" in (step.query or "").lower()
-        method = set_up(IRCoT(), index=index, roles={"reasoner": role})
-        prediction, _ = answer_one(method, set_up(DenseRetriever(), index=index))
-        assert prediction.error is None
-    done = asyncio.run(
-        set_up(OracleReasoner(), index=index)(
-            ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q")
-        )
-    )
-    assert done.done and done.query is None
 
 
 def test_long_queries_are_cut_at_a_sentence():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.evidence import (
     EvidenceUnit,
@@ -61,13 +58,6 @@ def test_evidence_lifts_what_it_names(index):
     assert session.counts["retriever_calls"] == 2
     augmented = next(e for e in session.events if e["event"] == "query" and e["origin"] == "augmented")
     assert augmented["text"] == f"- 1. (Vera Lindqvist) ...\n{COMPOSITIONAL}"
-
-
-def test_the_walk_runs_beside_the_event_loop(index, monkeypatch):
-    threads, solve = [], PageRankOperator.solve
-    monkeypatch.setattr(PageRankOperator, "solve", lambda *g: (threads.append(threading.get_ident()), solve(*g))[1])
-    run(index, iterations=1)
-    assert threads and threading.get_ident() not in threads
 
 
 def test_a_round_that_would_repeat_itself_is_not_run(index):

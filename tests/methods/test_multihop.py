@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from gnnrag.errors import LLMError
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import MultiHop
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Thoughts
-from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.session import Session
 from gnnrag.types import Prediction
-from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
+from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, scripted_roles
 
 TABLE = {
     "Q": {"a": 0.9, "b": 0.8, "z": 0.0},
@@ -61,20 +58,3 @@ def test_context_and_reader() -> None:
     assert [[p.id for p in t.passages] for t in roles["thoughts"].tasks] == [["a", "b"], ["a", "c"]]
     assert prediction.context == ("a", "c", "d") and prediction.ranking == ("a", "c", "d", "b", "z")
     assert roles["thoughts"].tasks[1].earlier == ("f1",)
-
-
-def test_failures() -> None:
-    prediction, _, asked, _ = run([STEPS[0], broken()])
-    assert prediction.error == "the server is down" and asked == ["Q", "f1"] and prediction.usage["llm_calls"] == 1
-    llm = ScriptedBackend.of((".", LLMError("down")))
-    prediction, _ = answer_one(
-        set_up(MultiHop(), index=ToyIndex(), roles={"thoughts": set_up(PromptedThoughts(), backend=llm)}),
-        ToyRetriever(TABLE),
-    )
-    assert prediction.error == "language-model calls failed after retries (thoughts: 1): down"
-    assert prediction.answer == "a b z", "what was found is still read"
-    assert prediction.usage["roles"]["thoughts"]["thought_failed"] == 1
-    prediction, _ = answer_one(
-        set_up(MultiHop(), index=ToyIndex(), roles=scripted_roles(STEPS)), ToyRetriever({"Q": broken()})
-    )
-    assert prediction.error == "the server is down" and prediction.answer == ""

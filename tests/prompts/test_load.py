@@ -126,27 +126,9 @@ def test_options_are_appended_to_the_system_text() -> None:
         load_prompt("reader", "abstian")
 
 
-def test_unknown_name_is_met_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'raeder' is no packaged prompt.*Did you mean 'reader'"):
-        load_prompt("raeder")
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("system: only", "at least the key 'user'"),
-        ("- a list", "at least the key 'user'"),
-        ("user: '{a}'\nsytem: x", "unknown key 'sytem'. Did you mean 'system'"),
-        ("user: '{a}'\nexamples: [{user: u}]", "each example needs"),
-        ("user: '{a}'\nexamples: [text]", "each example needs"),
-        ("user: [", "cannot be read as a prompt"),
-    ],
-)
-def test_broken_files_are_named(tmp_path: Path, text: str, problem: str) -> None:
+@pytest.mark.parametrize("text", ["system: only", "user: '{a}'\nsytem: x", "user: '{a}'\nexamples: [text]", "user: ["])
+def test_broken_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(text)
-    with pytest.raises(DataError, match=re.escape(problem)) as caught:
+    with pytest.raises(DataError, match=r"own\.yaml"):
         load_prompt(str(path))
-    assert "own.yaml" in str(caught.value)
-    with pytest.raises(DataError, match="cannot be read"):
-        load_prompt(str(tmp_path / "absent.yaml"))

@@ -62,15 +62,6 @@ def test_no_table_of_the_papers_is_missing_or_there_twice(listed: dict) -> None:
         assert rows > 0 and (not item or path == FOLDER / paper.lower() / f"{short}.yaml")
 
 
-def test_the_readme_names_every_file_once(listed: dict) -> None:
-    text = (FOLDER / "README.md").read_text()
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if re.search(r"\| `\w+/\w+\.yaml` \|", line)]
-    names = {row[1].strip(" `"): row[0].strip() for row in rows}
-    assert len(names) == len(rows) and set(names) == {f"{path.parent.name}/{path.name}" for path in FILES}
-    for path, (paper, item, _) in listed.items():
-        assert not item or names[f"{path.parent.name}/{path.name}"].startswith(f"{paper}, {item}")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("roles", ["prompted", "offline", "oracle"])

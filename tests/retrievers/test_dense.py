@@ -73,10 +73,3 @@ def test_large_corpora_are_searched_by_their_index(
     (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
     assert ranking.ids == (("p0002", "p0000") if is_indexed else ("p0001", "p0000"))
     assert (ranking.low, ranking.high) == ((-0.25, 0.7) if is_indexed else (0.0, 1.0))
-
-
-def test_ties_by_corpus_order() -> None:
-    vectors = unit(np.array([[0, 1], [1, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64))
-    retriever = set_up(DenseRetriever(), index=Vectors(vectors, vectors))  # type: ignore[arg-type]
-    assert retriever.retrieve([Query("1")])[0].ids == ("p0001", "p0003", "p0004", "p0000", "p0002")
-    assert retriever.retrieve([Query("1", top_k=1)])[0].ids == ("p0001",)

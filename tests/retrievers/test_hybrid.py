@@ -14,7 +14,7 @@ from gnnrag.retrievers.base import Retriever, rank_hits
 from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
-from tests.helpers.parts import CORPUS, ranking
+from tests.helpers.parts import ranking
 
 
 class Toy(Retriever):
@@ -100,11 +100,6 @@ def test_bad_settings(settings, message) -> None:
 def test_settings_reach_the_part(index: Index) -> None:
     retriever = set_up(HybridRetriever(settings={"dense": {"search": "flat"}}), index=index, roles=None)
     assert retriever.fused[1].search == "flat"
-
-
-def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
-    rankings = set_up(HybridRetriever(), index=index, roles=None).retrieve([Query(p.text, top_k=4) for p in CORPUS])
-    assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]
 
 
 # ----------------------------------------------------------------------------- parts with roles, and graph channels

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from gnnrag.extract.base import Extraction, HyperedgeRecord
 from gnnrag.graphs.folding import fold
-from gnnrag.index.index import Index, build_index
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.retrievers.hypergraphrag import (
     Bipartite,
     HyperGraphRAGRetriever,
     HyperQuery,
-    PromptedHyperQuery,
 )
-from gnnrag.session import Session
-from gnnrag.types import Query, Ranking
+from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
-from tests.helpers.indexes import HASH
-from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
 
 def fact(text: str, score: float, **members: float) -> HyperedgeRecord:
@@ -168,24 +160,3 @@ def test_an_empty_graph() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ a real index
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    root = tmp_path_factory.mktemp("hypergraphrag")
-    build_index(root, CORPUS, HASH, ("knowledge_vectors", "embeddings", "hierarchy"))
-    return Index(root)
-
-
-def test_the_prompted_role_and_one_that_cannot_be_read(real: Index) -> None:
-    def ranked(reply: str) -> tuple[Ranking, Session]:
-        session, role = Session("s"), set_up(PromptedHyperQuery(), backend=ScriptedBackend.of((".", reply)))
-        retriever = set_up(HyperGraphRAGRetriever(), index=real, roles={"hyper_query": role})
-        return asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))[0], session
-
-    ranking, session = ranked(
-        '("hyper-relation"<|>Vera Lindqvist directed Night Harbour.<|>7)##'
-        '("entity"<|>Vera Lindqvist<|>person<|>A director.<|>80)##<|COMPLETE|>'
-    )
-    assert "p1" in ranking.ids[:2] and ranking.branch == "hybrid" and session.usage()["llm_calls"] == 1
-    ranking, session = ranked("no idea")
-    assert ranking.branch == "hyperedges", "the query goes on alone"
-    assert session.usage()["roles"]["hyper_query"]["hyper_query_failed"] == 1

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
-from gnnrag.retrievers.keywords import PromptedKeywords
 from gnnrag.retrievers.lightrag import LightRAGRetriever
 from gnnrag.roles.base import Keywords
-from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
 from tests.helpers.knowledge import index_of, knowledge
 
@@ -56,6 +52,7 @@ def names(ranking: Ranking, kind: str) -> list[str]:
 def test_naive_is_the_vector_search() -> None:
     ranking = ranked(mode="naive", tail="none")
     assert ranking.ids == ("p6", "p5", "p1", "p3", "p0", "p2", "p4") and ranking.branch == "naive"
+    assert not LightRAGRetriever(mode="naive").role_names
     assert ranked(mode="naive", tail="none", chunk_top_k=2).ids == ("p6", "p5")
     assert ranked(mode="naive", tail="none", cosine_floor=0.65).ids == ("p6", "p5", "p1")
 
@@ -71,28 +68,6 @@ def test_local_picks_the_passages_of_entities_then_of_their_relations() -> None:
     assert graph.scores.tolist() == [1 / r for r in range(1, len(graph) + 1)]
 
 
-def test_global_picks_what_the_ends_of_relations_are_in() -> None:
-    graph = ranked(mode="global", channel="graph")
-    assert names(graph, "relation") == ["C | knows | D", "H | holds | X"], "0.1 is below the floor"
-    assert names(graph, "entity") == ["C", "D", "H", "X"], "in order of appearance"
-    assert dict(zip(graph.ids, graph.sources, strict=True))["H"] == ("p2", "p3", "p4")
-    # C [p1], D [p1, p4], H [p2, p3, p4], X [p2]: eight may be picked; the relations' own p1, p2 are among them.
-    assert ranked(mode="global", tail="none").ids == ("p1", "p3", "p2", "p4")
-
-
-def test_hybrid_merges_position_by_position() -> None:
-    graph = ranked(mode="hybrid", channel="graph")
-    assert names(graph, "entity") == ["A", "C", "B", "D", "H", "X"]
-    assert names(graph, "relation")[0] == "A | visits | H", "six edges' worth of degrees, and the local side is first"
-    assert names(graph, "relation")[1] == "C | knows | D"
-
-
-def test_mix_adds_the_vector_search_in_front() -> None:
-    assert ranked(mode="mix", tail="none", chunk_top_k=3).ids == ("p6", "p5", "p1")
-    hybrid = ranked(mode="hybrid", tail="none")
-    assert "p6" not in hybrid.ids and set(hybrid.ids) < set(ranked(mode="mix", tail="none").ids)
-
-
 def test_the_tail_fills_up_by_cosine_without_repeats() -> None:
     own, full = ranked(mode="local", tail="none"), ranked(mode="local")
     assert full.ids == (*own.ids, "p6", "p3", "p4") and full.scores.tolist() == [1 / r for r in range(1, 8)]
@@ -105,13 +80,6 @@ def test_fixed_picks_passages_by_weight() -> None:
     # By vector p6, p5; three of A, C, B, D, H and X cite p2, A owns it, then p0; p1 states B - C, the first edge.
     fixed = ranked(mode="mix", profile="fixed", tail="none")
     assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
-
-
-def test_a_passage_without_a_vector_leads_to_weights() -> None:
-    retriever = make(mode="local", tail="none")
-    retriever.index.passage_vectors = retriever.index.passage_vectors.copy()
-    retriever.index.passage_vectors[0] = float("nan")
-    assert retriever.rank([(Query(QUERY), KEYWORDS)])[0].ids == ("p0", "p5", "p2", "p1")
 
 
 # ------------------------------------------------------------------------------------------------ released, fixed
@@ -182,12 +150,6 @@ def _passages() -> dict[str, float]:
     return {item: cosine for item, cosine in COSINES[QUERY].items() if item.startswith("p")}
 
 
-def test_isolated_seeds_have_passages_and_no_relations() -> None:
-    cosines = {**COSINES, LOW: {"Lone": 0.9}}
-    assert ranked(cosines=cosines, mode="local", tail="none").ids == ("p6",)
-    assert names(ranked(cosines=cosines, mode="local", channel="graph"), "relation") == []
-
-
 @pytest.mark.parametrize("profile, count", [("released", 411), ("fixed", 50)])
 def test_hub_seeds(profile: str, count: int) -> None:
     rows = [[("Hub", "has", f"leaf {i}")] for i in range(1200)]
@@ -200,43 +162,6 @@ def test_hub_seeds(profile: str, count: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ budgets
-def test_budgets_cut_rows_before_passages_are_picked() -> None:
-    assert names(ranked(mode="local", channel="graph", entity_tokens=15), "entity") == ["A"]
-    # Two of A's p0, p2, p5 may be picked; p2 and p1 are then the relations' own.
-    assert ranked(mode="local", tail="none", entity_tokens=15).ids == ("p5", "p1", "p0", "p2")
-    assert names(ranked(mode="local", channel="graph", relation_tokens=1), "relation") == []
-    # 200 are kept free, the reader's instructions take 900, and the rows their part; what is left is for passages.
-    assert ranked(mode="local", tail="none", total_tokens=1100).ids == ()
-    assert ranked(mode="local", tail="none", total_tokens=1230).ids == ("p5", "p1", "p0", "p2")
 
 
 # ------------------------------------------------------------------------------------------------------------ roles
-def ask(reply: Any, **settings: Any) -> tuple[Ranking, Session]:
-    roles = {"keywords": set_up(PromptedKeywords(), backend=ScriptedBackend.of((".", reply)))}
-    retriever = set_up(LightRAGRetriever(**settings), index=index_of(GRAPH, COSINES), roles=roles)
-    session = Session("q")
-    (ranking,) = asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
-    return ranking, session
-
-
-def test_keywords_by_a_model() -> None:
-    ranking, session = ask(f'{{"low": ["{LOW}"], "high": ["{HIGH}"]}}', profile="released")
-    assert ranking.ids == ranked().ids and ranking.branch == "mix"
-    assert session.usage()["roles"]["keywords"]["calls"] == 1
-
-
-def test_a_model_that_fails_leaves_the_vector_search_and_is_counted() -> None:
-    ranking, session = ask("no idea", mode="hybrid", profile="released")
-    assert ranking.ids[:3] == ("p6", "p5", "p1") and ranking.branch == "naive_fallback"
-    assert session.usage()["roles"]["keywords"]["keywords_failed"] == 1
-
-
-def test_naive_asks_nobody() -> None:
-    ranking, session = ask("unused", mode="naive")
-    assert ranking.branch == "naive" and session.usage()["llm_calls"] == 0
-
-
-def test_one_embedding_call_for_a_batch() -> None:
-    retriever = make(mode="mix")
-    retriever.rank([(Query(QUERY), KEYWORDS), (Query(LOW), Keywords((LOW,))), (Query(HIGH), Keywords((), (HIGH,)))])
-    assert retriever.index.embedder.calls == 1

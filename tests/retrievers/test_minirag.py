@@ -14,16 +14,14 @@ from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.rendering import Edges
-from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
-from gnnrag.retrievers.minirag import MiniRAGRetriever, PromptedMentions
+from gnnrag.retrievers.minirag import MiniRAGRetriever
 from gnnrag.retrievers.minirag.walks import Votes, WalkGraph
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
-from tests.helpers.parts import COMPOSITIONAL, Scripted
+from tests.helpers.parts import Scripted
 
 
 def golden(city: str = "PARIS", **cosines):
@@ -228,12 +226,3 @@ def test_walks_follow_the_heaviest_edges_and_passages_the_nearest_descriptions()
 
 
 # ------------------------------------------------------------------------------------------------ a real index
-def test_the_prompted_role_is_asked_with_the_types_of_the_graph(index: Index) -> None:
-    llm = ScriptedBackend.of(
-        ("Types: .*work", '{"answer_types": ["location"], "entities": ["Night Harbour", "Vera Lindqvist"]}')
-    )
-    session = Session("s")
-    retriever = set_up(MiniRAGRetriever(), index=index, roles={"mentions": set_up(PromptedMentions(), backend=llm)})
-    (ranking,) = asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))
-    assert {"p0", "p1", "p6"} == set(ranking.ids[:3]) and ranking.branch == "walks"
-    assert session.usage()["llm_calls"] == 1

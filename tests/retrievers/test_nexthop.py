@@ -79,17 +79,6 @@ def opened(index: Index, place: Path, **settings: object) -> NextHopRetriever:
     return set_up(own, index=index)
 
 
-def test_rankings_are_whole_sorted_and_alone_as_in_a_batch(index: Index, place: Path) -> None:
-    retriever = opened(index, place, hops=3)
-    queries = [Query(text, top_k=n) for n, text in enumerate(QUESTIONS, start=4)]
-    for query, ranking in zip(queries, retriever.retrieve(queries), strict=True):
-        assert len(ranking) == len(set(ranking.ids)) == min(query.top_k, len(index.ids))
-        assert (np.diff(ranking.scores) < 0).all() and ranking.branch == "nexthop"
-        (alone,) = retriever.retrieve([query])
-        assert alone.ids == ranking.ids
-    assert retriever.retrieve([]) == []
-
-
 def test_vectors_do_not_depend_on_what_shares_a_pass(
     index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,17 +104,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return small_index(tmp_path_factory.mktemp("raptor"), passages)
 
 
-@pytest.mark.parametrize("mode", ["collapsed", "traverse"])
-def test_every_passage_of_an_index_is_ranked(index: Index, tmp_path: Any, mode: Any) -> None:
-    retriever = set_up(RaptorRetriever(mode), index=index)
-    for ranking in retriever.retrieve([Query("director born in Kalmar"), Query("zzz")]):
-        assert sorted(ranking.ids) == sorted(index.ids)
-    assert len(retriever.retrieve([Query("a film", channel="graph")])[0]) > 0
-    tiny = set_up(RaptorRetriever(mode), index=small_index(tmp_path, CORPUS[:3]))
-    text, graph = tiny.retrieve([Query("film"), Query("film", channel="graph")])
-    assert len(text) == 3 and len(graph) == 0, "a corpus too small for summaries"
-
-
 def test_gamma_0_is_dense(index: Index) -> None:
     query = Query("Where was Vera Lindqvist born?")
     (raptor,) = set_up(RaptorRetriever(gamma=0.0), index=index).retrieve([query])

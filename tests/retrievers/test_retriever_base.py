@@ -26,21 +26,11 @@ def test_best_first_with_the_range_of_the_whole_corpus() -> None:
     assert (ranking.low, ranking.high, ranking.branch, ranking.kind) == (-1.0, 3.0, "toy", "passage")
 
 
-def test_ties_by_corpus_order_also_at_the_cut() -> None:
-    assert rank([1, 2, 1, 2, 1]) == ["b", "d", "a", "c", "e"]
-    assert [rank([1, 2, 1, 2, 1], k) for k in (1, 3, 4)] == [["b"], ["b", "d", "a"], ["b", "d", "a", "c"]]
-    assert rank([0, 0, 0, 0, 0], 3) == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_never_ranks(bad: float) -> None:
     ranking = rank_passages(np.array([1.0, bad, 3.0]), IDS, 3, "toy")
     assert ranking.ids == ("c", "a") and (ranking.low, ranking.high) == (1.0, 3.0)
     assert rank([bad, bad]) == []
-
-
-def test_nothing_to_rank() -> None:
-    assert rank([]) == [] and rank([1.0], 0) == []
 
 
 @given(st.lists(st.integers(-3, 3).map(float) | st.just(math.nan), min_size=1, max_size=40), st.integers(1, 45))

@@ -14,7 +14,6 @@ from gnnrag.retrievers.graphrag.report_roles import (
     OfflineReduce,
     OfflineReportPoints,
     Point,
-    PromptedReduce,
     PromptedReportPoints,
     ReduceTask,
     ReportPoints,
@@ -210,12 +209,6 @@ def test_citations_of_points_become_ids() -> None:
     assert parse_points('So: {"points": []}') == ()
 
 
-@pytest.mark.parametrize("score, text", [(101, "x"), (True, "x"), (5, "")])
-def test_points_of_another_form_are_malformed(score: Any, text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_points(json.dumps({"points": [{"text": text, "score": score}]}))
-
-
 POINTS = (Point("The Sill is a river.", 90, ("c-1",)), Point("The Isar is a river.", 40, ("c-2", "c-1")))
 
 
@@ -225,11 +218,3 @@ def test_reduce_by_rules_keeps_order_citations_and_length() -> None:
     assert offline(OfflineReduce(), ReduceTask("Q", points)).text.splitlines() == lines
     assert offline(OfflineReduce(), ReduceTask("Q", points, max_words=6)).text == lines[0]
     assert offline(OfflineReduce(), ReduceTask("Q", ())).text == ""
-
-
-def test_prompted_reduce_falls_back_to_the_points() -> None:
-    task = ReduceTask("Which\nrivers?", POINTS, 300)
-    asked = ask(PromptedReduce(), task, "<think>hm</think> Two rivers [c-1].")
-    assert asked.result.text == "Two rivers [c-1]." and "at most 300 words" in asked.shown()
-    assert "1. (score 90) The Sill is a river. [c-1]\n2. (score 40) The Isar" in asked.shown()
-    assert ask(PromptedReduce(), task, "").result.text.startswith("The Sill is a river. [c-1]")

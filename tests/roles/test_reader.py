@@ -33,12 +33,6 @@ def test_the_parser_of_hipporag(reply: str, answer: Answer) -> None:
     assert parse_hipporag(reply) == answer
 
 
-@pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends"])
-def test_replies_without_an_answer_are_refused(reply: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_hipporag(reply)
-
-
 def test_the_numbers_of_a_thought_are_the_support() -> None:
     asked = ask(PromptedReader(), TASK, "Thought: A is B [2], see [9] and [1, 2].\nAnswer: 1874")
     assert asked.result == Answer("1874", ("b", "a"), thought="A is B [2], see [9] and [1, 2].")
@@ -105,3 +99,9 @@ QUESTION = Question("q", "Who?", ("Ada", "Ada Bloom"), gold=("b", "a"), decompos
 )
 def test_the_oracle_requires_the_gold_passages(question: Question, ids: str, answer: Answer) -> None:
     assert OracleReader().read(ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))) == answer
+
+
+@pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends"])
+def test_replies_without_an_answer_are_refused(reply: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_hipporag(reply)

@@ -74,15 +74,3 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
     other = make_tiny_model(tmp_path / "other", seed=3, lively=True)
     with pytest.raises(ArtefactError, match="base has to be its folder"):
         opened(folder, base=str(other))
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"llm_settings": {"speed": 1}}, "unknown setting 'roles.thoughts.options.llm_settings.speed'"),
-        ({"prompted": {"speed": 1}}, "unknown setting 'roles.thoughts.options.prompted.speed'"),
-    ],
-)
-def test_bad_settings_are_named(folder: Path, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        opened(folder, **settings)

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.parts import build
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -85,12 +83,3 @@ def test_questions_in_flight_do_not_affect_each_other(verifier: TunedVerifier) -
     for text, (selected, session) in zip(QUESTIONS, together, strict=True):
         ((alone, own),) = ask(verifier, task(text))
         assert alone == selected and logits(own) == pytest.approx(logits(session), abs=1e-3)
-
-
-def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
-    settings = ["roles=offline", "roles.verifier=tuned", f"roles.verifier.path={folder}"]
-    settings.append(f"roles.verifier.options.base={base_of(folder)}")
-    config = load_config(EvaluateConfig, None, [*settings, "roles.verifier.options.max_selected=3"])
-    roles = Roles(index, config.roles, config.llm, None)
-    assert isinstance(roles["verifier"], TunedVerifier)
-    assert roles["verifier"].max_selected == 3 and roles.prompts["verifier"]["weights"]

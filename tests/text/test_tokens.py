@@ -2,9 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from gnnrag.errors import ConfigError
 from gnnrag.text.tokens import TokenCounter
 
 
@@ -31,8 +28,3 @@ def test_a_tokenizer_folder_is_used(tmp_path: Path) -> None:
     counter = TokenCounter(str(tmp_path))
     assert counter.count("one two three") == 3
     assert counter.fit(["one two", "two one", "one"], 4) == 2
-
-
-def test_a_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tokenizer=.*nowhere"):
-        TokenCounter(str(tmp_path / "nowhere")).count("x")

@@ -128,12 +128,6 @@ def test_the_loss_of_a_batch_is_the_mean_over_the_tokens_of_its_replies(base: Pa
     assert float(loss) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
-def test_the_adapter_alone_trains(base: Path, tmp_path: Path) -> None:
-    trainer, _ = trainer_of(tmp_path, base, "sft", "lora.target_modules=[q_proj]")
-    names = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
-    assert names and all("lora_" in name and "q_proj" in name for name in names)
-
-
 def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> None:
     write_prompt("thoughts", tmp_path)
     examples, rows = opened(tmp_path, base), [thoughts_row(n) for n in range(24)]
