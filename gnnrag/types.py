@@ -152,18 +152,6 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """A path that explains the score of hit `id`: alternating nodes and relations, from a seed node to the hit.
-
-    `score` is the contribution of the path to the hit's score, comparable only among the paths of one hit.
-    """
-
-    id: str
-    steps: tuple[str, ...]
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """The outcome of a method's loop.
 

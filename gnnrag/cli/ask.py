@@ -6,13 +6,12 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.util import find_spec
 from shutil import get_terminal_size
 from textwrap import fill, shorten
-from typing import Annotated, Any
+from typing import Annotated
 from unicodedata import normalize
 
 import typer
@@ -37,7 +36,7 @@ from gnnrag.run.evaluate import (
 )
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
-from gnnrag.types import Prediction, Query, Question
+from gnnrag.types import Prediction, Question
 
 PAD = " " * 6
 HELP = """\
@@ -49,7 +48,6 @@ ORIGINS = {"question": "the question", "fast": "fast thought", "slow": "slow tho
 
 def ask(
     settings: Annotated[list[str], typer.Argument(metavar="[QUESTION] [CONFIG] [key=value ...]", default_factory=list)],
-    explain: Annotated[bool, typer.Option("--explain", help="show paths behind the evidence (retriever=gfm)")] = False,
     filter_: Annotated[
         str | None, typer.Option("--filter", metavar="SQL", help=f"read only passages that pass: {EXAMPLE}")
     ] = None,
@@ -66,7 +64,7 @@ def ask(
     """
     first = settings[0] if settings else ""
     question = first.strip() if first and not first.endswith(".yaml") and not re.match(r"[\w.]+=", first) else ""
-    if not question and not (sys.stdin.isatty() and not as_json and not explain):
+    if not question and not (sys.stdin.isatty() and not as_json):
         raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
     source, overrides = split(settings[1:] if question else settings)
     overrides += [f"filter={json.dumps(filter_)}"] if filter_ is not None else []
@@ -77,9 +75,6 @@ def ask(
     pipeline = Pipeline(config, index)
     for remark in idle_settings(config, () if question else ("rewriter",)):
         note(remark)
-    retriever = pipeline.loop.retrievers[None]
-    if explain and not retriever.explains:
-        raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
     if pipeline.loop.filter:
         index.matching(pipeline.loop.filter)  # a malformed one ends the command
     if not question:
@@ -89,12 +84,11 @@ def ask(
     asyncio.run(pipeline.run([Question("ask", normalize("NFC", question))], lambda *row: answered.append(row)))
     prediction, session = answered[0]
     answer = make_answer(question, prediction, session.events, index)
-    reasons = _reasons(retriever, answer) if explain else []
     if as_json:
-        shown = {**answer.to_dict(), "ranking": answer.ranking[:20], **({"reasons": reasons} if explain else {})}
+        shown = {**answer.to_dict(), "ranking": answer.ranking[:20]}
         print(json.dumps(shown, ensure_ascii=False, indent=2))
     else:
-        print("\n".join([answer_text(answer, index), *_reason_lines(reasons, index)]))
+        print(answer_text(answer, index))
     show_remarks(remarks(by_role([prediction]), config.run.warn_bad_replies, None))
     return 0 if answer.error is None else 1
 
@@ -209,29 +203,6 @@ def _evidence_lines(answer: Answer, index: Index) -> Iterator[str]:
     if unsupported := [c for c in answer.citations if not c.supported]:
         yield "\nNot borne out by the passage that it names:"
         yield from (f"  - {c.sentence} ({c.place})" for c in unsupported)
-
-
-def _reasons(retriever: Any, answer: Answer) -> list[dict[str, Any]]:
-    """Return the paths behind each passage that the reader saw, by the query that ranked it best."""
-    reasons = []
-    queries = [e for e in answer.trace if e["event"] == "query" and not e["retriever"]]
-    for passage in answer.context:
-        rankings = [e["ranking"]["ids"] for e in queries]
-        ranks = [(ids.index(passage.id), i) for i, ids in enumerate(rankings) if passage.id in ids]
-        if ranks:
-            query = Query(queries[min(ranks)[1]]["text"])
-            reasons += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [passage.id])]
-    return reasons
-
-
-def _reason_lines(reasons: Sequence[Mapping[str, Any]], index: Index) -> Iterator[str]:
-    if reasons:
-        yield "\nPaths behind the evidence (how much the score leans on each)"
-    for number, reason in enumerate(reasons):
-        if number == 0 or reason["id"] != reasons[number - 1]["id"]:
-            yield f"  {index.lookup([reason['id']])[0].title} ({reason['id']}), asked: {reason['query']}"
-        path = " -- ".join(shorten(step, 80, placeholder=" ...") for step in reason["steps"])
-        yield fill(f"{reason['score']:.3f}  {path}", 110, initial_indent=PAD, subsequent_indent=PAD * 2)
 
 
 def serve(

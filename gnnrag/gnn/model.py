@@ -128,16 +128,10 @@ class QueryGNN(nn.Module):
             nn.init.zeros_(last.bias)
             self.gate = nn.Sequential(nn.Linear(len(config.edge_features), _GATE_WIDTH), nn.ReLU(), last)
 
-    def forward(
-        self,
-        batch: GraphBatch,
-        query: Tensor | None = None,
-        layer_weights: Sequence[Tensor] | None = None,
-    ) -> Tensor:
+    def forward(self, batch: GraphBatch, query: Tensor | None = None) -> Tensor:
         """Return the logits of all nodes, (N, B); ConfigError where features of the batch are not those of the network.
 
-        `query`, (Q, d) states, replaces those of `batch.questions`; `layer_weights`, for explanations, has one (E,)
-        factor of the messages for each layer.
+        `query`, (Q, d) states, replaces those of `batch.questions`.
         """
         self._check(batch)
         rels = self._encode_relations(batch.relation_vectors)
@@ -145,7 +139,7 @@ class QueryGNN(nn.Module):
         q = self.question_mlp(asked) if query is None else query
         texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
         boundary = self._boundary(batch, q, texts)
-        hidden = self._propagate(batch, boundary, rels, layer_weights)
+        hidden = self._propagate(batch, boundary, rels)
         return self._score(batch, hidden, q, texts)
 
     def _encode_relations(self, vectors: Tensor) -> list[Tensor]:
@@ -191,20 +185,17 @@ class QueryGNN(nn.Module):
             out = out + extra
         return self.early_out(functional.relu(out))
 
-    def _message_weights(self, batch: GraphBatch, given: Sequence[Tensor] | None) -> Sequence[Tensor] | Sequence[None]:
-        """Return the (E,) factors of the messages for each layer: the network's gates, and those `given`."""
+    def _message_weights(self, batch: GraphBatch) -> Sequence[Tensor] | Sequence[None]:
+        """Return the (E,) factors of the messages for each layer: the network's gates."""
         if not hasattr(self, "gate"):
-            return given or [None] * len(self.layers)
-        gates = (2 * torch.sigmoid(self.gate(batch.edge_features))).unbind(1)
-        return gates if given is None else [gate * more for gate, more in zip(gates, given, strict=True)]
+            return [None] * len(self.layers)
+        return (2 * torch.sigmoid(self.gate(batch.edge_features))).unbind(1)
 
-    def _propagate(
-        self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor], layer_weights: Sequence[Tensor] | None
-    ) -> list[Tensor]:
+    def _propagate(self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor]) -> list[Tensor]:
         """Return the states after each layer, or those that the head reads alone."""
         edges = batch.visible_edges()
         x, hidden = boundary, []
-        weights = self._message_weights(batch, layer_weights)
+        weights = self._message_weights(batch)
         for i, layer in enumerate(self.layers):
             near = edges
             if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":

@@ -150,7 +150,11 @@ class TitleMatcher:
     ) -> None:
         self._graph, self._tables = graph, tables
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
-        self._rarity = cached(_KEPT, 60)(lambda word: rarity_of(graph.word_count(word), tables.num_sentences))
+
+        def rarity(word: str) -> float:
+            return rarity_of(graph.word_count(word), tables.num_sentences)
+
+        self._rarity = cached(_KEPT, 60)(rarity)
         self._close = cached(_KEPT)(self._closest)
         self.links = lru_cache(_KEPT)(self._find_links)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +37,6 @@ class Retriever(Part):
     role_names: tuple[str, ...] = ()  # the roles that it may ask
     asks_roles: bool = False
     accepts_vectors: bool = False  # a query's own vector replaces the embedding of its text, not its words
-    explains: ClassVar[bool] = False  # it has `explain`, which returns the paths behind a score
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
     index: Any  # set by `build`
     roles: Any  # set by `build`

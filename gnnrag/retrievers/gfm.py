@@ -16,7 +16,7 @@ from gnnrag.gnn import NODE_STAGES, entity_stages
 from gnnrag.io import read_json
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
-from gnnrag.types import Channel, Hit, Query, Ranking, Reason
+from gnnrag.types import Channel, Hit, Query, Ranking
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
 
@@ -38,8 +38,6 @@ class GFMRetriever(Retriever):
     passages: Annotated[int, Ge(1)] | None = None  # mode node: passages that are scored; null: as in training
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-
-    explains = True
 
     @cached_property
     def folder(self) -> Path:
@@ -122,24 +120,6 @@ class GFMRetriever(Retriever):
             sources = (name,) if name in self.index.position else tuple(self.index.ids[p] for p in stated)
             hits.append(Hit(name, float(chances[entity]), rank, "entity", name, sources))
         return rank_hits(hits, query.top_k, _branch(question.branch), self.passes(query))
-
-    def explain(self, query: Query, ids: Sequence[str], top_k: int = 3) -> list[Reason]:
-        """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""
-        places = [(id_, self._explained(query, id_)) for id_ in ids]
-        return [
-            Reason(id_, steps, score)
-            for id_, place in places
-            if place >= 0
-            for steps, score in self.scorer.paths(query.text, place, top_k)
-        ]
-
-    def _explained(self, query: Query, id_: str) -> int:
-        """Return the passage or entity whose score stands for a hit's, by number; -1 where nothing does."""
-        passage = self.index.position.get(id_, -1)
-        if not self.is_entity:
-            return passage
-        entity = self.scorer.questions.graph.position.get(id_, -1)
-        return self.scorer.best_entity(query.text, passage) if entity < 0 <= passage else entity
 
 
 def _branch(name: str) -> str:

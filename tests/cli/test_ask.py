@@ -4,13 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from gnnrag.cli.app import run
-from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.model import QueryGNN
-from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,19 +126,3 @@ def test_what_an_index_lacks_is_made_and_told(tmp_path: Path, capsys: pytest.Cap
     assert "the index lacks tree for method=single on retriever=raptor" in capsys.readouterr().err
     assert call(asked) == 0
     assert "lacks" not in capsys.readouterr().err
-
-
-def test_explain(arguments: list[str], indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call([QUESTION, *arguments, "--explain"]) == 2
-    assert "--explain: retriever=bm25 has no paths to show; retriever=gfm has" in capsys.readouterr().err
-    torch.manual_seed(0)
-    encoder = encoder_record(HashEmbedder())
-    save_checkpoint(tmp_path, Checkpoint(QueryGNN(GNNConfig(dim=8), HashEmbedder.dim), encoder=encoder))
-    ask = [QUESTION, SAMPLE, "index.embedder.model=hash", f"index.root={indexes}",
-           "index.text.language=blank:en", "retriever=gfm", f"gnn.checkpoint={tmp_path}", "method=single"]  # fmt: skip
-    assert call([*ask, "--explain", "--json"]) == 0
-    reasons = json.loads(capsys.readouterr().out)["reasons"]
-    assert reasons and {"query", "id", "steps", "score"} == reasons[0].keys() and reasons[0]["query"] == QUESTION
-    assert call([*ask, "--explain"]) == 0
-    out = capsys.readouterr().out
-    assert "Paths behind the evidence" in out and f"({reasons[0]['id']}), asked: {QUESTION}" in out

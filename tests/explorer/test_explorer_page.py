@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gnnrag.errors import GnnragError
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import SCRIPTS, STORIES, STYLES, build_model, render
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of
@@ -93,3 +94,23 @@ def test_the_package_brings_its_files() -> None:
     for script in folder.glob("*.js"):
         text = script.read_text("utf-8")
         assert "innerHTML" not in text and "</script" not in text and "eval(" not in text
+
+
+def test_data_that_moved(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, paths = pair
+    copies = [Path(shutil.copytree(path, tmp_path / path.name)) for path in paths]
+    for copy in copies:
+        config = json.loads((copy / "config.yaml").read_text())
+        config["data"]["path"] = str(tmp_path / "gone")
+        (copy / "config.yaml").write_text(json.dumps(config))
+    found = model(copies)
+    assert not found.head["has_texts"] and "--data" in found.head["notes"][0] and "gone" in found.head["notes"][0]
+    assert found.questions[0]["text"] == "Which harbour number 0 is meant? 0", "the first query says it"
+    assert found.questions[0]["type"] == "bridge" and found.passages[0] == [found.passages[0][0], "", ""]
+    back = model(copies, str(data))
+    assert back.head["has_texts"] and back.head["notes"] == [] and back.questions[1]["answers"] == ["Harbour 1"]
+    other = invented_data(tmp_path / "other", 20)
+    notes = model(copies, str(other)).head["notes"]
+    assert "not those that the runs read" in notes[0] and "25 questions" in notes[1]
+    with pytest.raises(GnnragError, match="nowhere"):
+        model(copies, str(tmp_path / "nowhere"))

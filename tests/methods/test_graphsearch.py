@@ -21,8 +21,6 @@ from tests.helpers.search import (
     SearchIndex,
     TwoChannels,
     events,
-    final_prompt,
-    flags,
     modules,
     prompted,
     run_search,
@@ -86,19 +84,6 @@ def test_27_module_calls_and_8_retrievals() -> None:
         "qd_text": 1, "qd_graph": 1, "cr_text": 4, "cr_graph": 5, "qg_text": 2, "qg_graph": 2, "ans": 6,
         "draft_text": 1, "draft_graph": 1, "check_text": 1, "check_graph": 1, "expand_graph": 1, "final": 1,
     }  # fmt: skip
-
-
-def test_official_26_module_calls_and_7_retrievals() -> None:
-    backend, retriever = scripted(final="The Brannock is 212 km long."), TwoChannels()
-    prediction, session = run_search(backend, retriever, preset="official")
-    assert len(backend.requests) == 26
-    assert len({query.text for query in retriever.asked}) == 7
-    assert [q.text for q in retriever.asked if q.channel == "graph"][1] == "Lanterns of Orrin composed by Entity"
-    assert modules(backend)["expand_text"] == 1 and modules(backend)["expand_graph"] == 0
-    assert LENGTH not in {query.text for query in retriever.asked}
-    assert "Logic draft" not in final_prompt(backend)
-    assert prediction.answer == "The Brannock is 212 km long."
-    assert flags(session, "expander")["reject_without_expansion"] == 0  # the verdict was yes
 
 
 def test_the_graph_is_asked_twice_as_deep_as_the_text() -> None:

@@ -12,7 +12,7 @@ import torch
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
@@ -78,17 +78,6 @@ def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: 
     assert wide.ids != ranking.ids or not np.array_equal(wide.scores, ranking.scores)
 
 
-def test_paths_lead_from_seeds_to_the_passage(index: Index, tmp_path: Path) -> None:
-    retriever = set_up(GFMRetriever(checkpoint(tmp_path)), index=index)
-    best = retriever.retrieve(QUERIES[:1])[0].ids[:3]
-    reasons = retriever.explain(QUERIES[0], [*best, "nothing"])
-    assert reasons and {reason.id for reason in reasons} <= set(best)
-    for reason in reasons:
-        passage = index.lookup([reason.id])[0]
-        assert reason.steps[-1] == f"[{passage.title or passage.id}]" and len(reason.steps) % 2 == 1
-        assert reason.score > 0
-
-
 def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path) -> None:
     retriever = set_up(GFMRetriever(of_entities(tmp_path, threshold=0.0)), index=kb)
     query = Query("who directed Alien", "graph", 1000)
@@ -103,8 +92,6 @@ def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path
     assert some.ids == ranking.ids[:3], "the threshold is the checkpoint's"
     (articles,) = retriever.retrieve([Query(query.text)])
     assert articles.ids[:5] == ranking.ids and articles.ids[-1] == "Alien"
-    reasons = retriever.explain(query, ["Ridley Scott"])
-    assert all(reason.steps[0] == "Alien" and reason.steps[-1] == "Ridley Scott" for reason in reasons)
 
 
 def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:
@@ -128,7 +115,6 @@ def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
         retriever = set_up(GFMRetriever(of_entities(tmp_path / "ck")), index=Index(root))
         (ranking,) = retriever.retrieve([Query("Where did Lord Byron die?")])
         assert {"p1", "p2"} <= set(ranking.ids[:4]) and ranking.branch == "gnn_exact"
-        assert retriever.explain(Query("Where did Lord Byron die?"), ["p4"]) == [] or structure
     with pytest.raises(ConfigError, match="index holds facts alone"):
         set_up(GFMRetriever(checkpoint(tmp_path / "node")), index=Index(root))
 
@@ -138,3 +124,9 @@ def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
     assert load_config(EvaluateConfig, None, dots).retriever.part.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
         load_config(EvaluateConfig, None, ["retriever=chg", "gnn.checkpoint=x"])
+
+
+def test_another_encoder_is_refused(index: Index, tmp_path: Path) -> None:
+    other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
+    with pytest.raises(ArtefactError, match=r"encoder\.weights"):
+        set_up(GFMRetriever(other), index=index)

@@ -68,28 +68,6 @@ def test_local_picks_the_passages_of_entities_then_of_their_relations() -> None:
     assert graph.scores.tolist() == [1 / r for r in range(1, len(graph) + 1)]
 
 
-def test_global_picks_what_the_ends_of_relations_are_in() -> None:
-    graph = ranked(mode="global", channel="graph")
-    assert names(graph, "relation") == ["C | knows | D", "H | holds | X"], "0.1 is below the floor"
-    assert names(graph, "entity") == ["C", "D", "H", "X"], "in order of appearance"
-    assert dict(zip(graph.ids, graph.sources, strict=True))["H"] == ("p2", "p3", "p4")
-    # C [p1], D [p1, p4], H [p2, p3, p4], X [p2]: eight may be picked; the relations' own p1, p2 are among them.
-    assert ranked(mode="global", tail="none").ids == ("p1", "p3", "p2", "p4")
-
-
-def test_hybrid_merges_position_by_position() -> None:
-    graph = ranked(mode="hybrid", channel="graph")
-    assert names(graph, "entity") == ["A", "C", "B", "D", "H", "X"]
-    assert names(graph, "relation")[0] == "A | visits | H", "six edges' worth of degrees, and the local side is first"
-    assert names(graph, "relation")[1] == "C | knows | D"
-
-
-def test_mix_adds_the_vector_search_in_front() -> None:
-    assert ranked(mode="mix", tail="none", chunk_top_k=3).ids == ("p6", "p5", "p1")
-    hybrid = ranked(mode="hybrid", tail="none")
-    assert "p6" not in hybrid.ids and set(hybrid.ids) < set(ranked(mode="mix", tail="none").ids)
-
-
 def test_the_tail_fills_up_by_cosine_without_repeats() -> None:
     own, full = ranked(mode="local", tail="none"), ranked(mode="local")
     assert full.ids == (*own.ids, "p6", "p3", "p4") and full.scores.tolist() == [1 / r for r in range(1, 8)]
@@ -172,12 +150,6 @@ def _passages() -> dict[str, float]:
     return {item: cosine for item, cosine in COSINES[QUERY].items() if item.startswith("p")}
 
 
-def test_isolated_seeds_have_passages_and_no_relations() -> None:
-    cosines = {**COSINES, LOW: {"Lone": 0.9}}
-    assert ranked(cosines=cosines, mode="local", tail="none").ids == ("p6",)
-    assert names(ranked(cosines=cosines, mode="local", channel="graph"), "relation") == []
-
-
 @pytest.mark.parametrize("profile, count", [("released", 411), ("fixed", 50)])
 def test_hub_seeds(profile: str, count: int) -> None:
     rows = [[("Hub", "has", f"leaf {i}")] for i in range(1200)]
@@ -190,14 +162,6 @@ def test_hub_seeds(profile: str, count: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ budgets
-def test_budgets_cut_rows_before_passages_are_picked() -> None:
-    assert names(ranked(mode="local", channel="graph", entity_tokens=15), "entity") == ["A"]
-    # Two of A's p0, p2, p5 may be picked; p2 and p1 are then the relations' own.
-    assert ranked(mode="local", tail="none", entity_tokens=15).ids == ("p5", "p1", "p0", "p2")
-    assert names(ranked(mode="local", channel="graph", relation_tokens=1), "relation") == []
-    # 200 are kept free, the reader's instructions take 900, and the rows their part; what is left is for passages.
-    assert ranked(mode="local", tail="none", total_tokens=1100).ids == ()
-    assert ranked(mode="local", tail="none", total_tokens=1230).ids == ("p5", "p1", "p0", "p2")
 
 
 # ------------------------------------------------------------------------------------------------------------ roles

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.roles.agent import PromptedAgent, parse_r1_searcher, parse_react, parse_search_r1, render_turn
+from gnnrag.roles.agent import OfflineAgent, PromptedAgent, parse_r1_searcher, parse_react, parse_search_r1, render_turn
 from gnnrag.roles.base import MoveTask, NextMove, Turn
 from gnnrag.roles.oracle import OracleAgent
 from gnnrag.types import Passage, Question
@@ -93,3 +93,13 @@ def test_the_oracle_asks_for_what_no_search_showed_then_for_what_none_put_first(
     made = tuple(Turn("", "search", query, index.lookup(ids)) for query, ids in turns)
     result = ask(OracleAgent(), MoveTask(MUSIQUE, made, "react", may_search), index=index).result
     assert (result.move, result.argument) == ("finish" if expected == "Kalmar" else "search", expected)
+
+
+def test_offline_asks_the_question_then_what_is_missing(index: Index) -> None:
+    def next_move(*turns: Turn, may_search: bool = True) -> NextMove:
+        return ask(OfflineAgent(), MoveTask(MUSIQUE, turns, "react", may_search), index=index).result
+
+    assert next_move() == NextMove("search", MUSIQUE.text) and next_move(may_search=False).move == "finish"
+    second = next_move(Turn("", "search", MUSIQUE.text, index.lookup(["p0"])))
+    assert second.move == "search" and "vera lindqvist" in second.argument.casefold()
+    assert next_move(Turn("", "search", MUSIQUE.text, index.lookup(index.ids))).move == "finish"

@@ -9,6 +9,7 @@ import pytest
 
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.oracle import OracleReader
+from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import PromptedReader, parse_hipporag
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.roles import ask
@@ -98,3 +99,9 @@ QUESTION = Question("q", "Who?", ("Ada", "Ada Bloom"), gold=("b", "a"), decompos
 )
 def test_the_oracle_requires_the_gold_passages(question: Question, ids: str, answer: Answer) -> None:
     assert OracleReader().read(ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))) == answer
+
+
+@pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends"])
+def test_replies_without_an_answer_are_refused(reply: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_hipporag(reply)

@@ -9,7 +9,7 @@ import pytest
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ReasonTask, Step, Style
 from gnnrag.roles.oracle import OracleReasoner
-from gnnrag.roles.reasoner import PromptedReasoner, parse_generation, parse_links, parse_thought
+from gnnrag.roles.reasoner import OfflineReasoner, PromptedReasoner, parse_generation, parse_links, parse_thought
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import MUSIQUE
 from tests.helpers.roles import Asked, ask
@@ -102,3 +102,11 @@ def test_the_oracle_asks_for_what_the_reader_would_not_see(
 ) -> None:
     task = ReasonTask(MUSIQUE, index.lookup(shown), steps, "ircot")
     assert ask(OracleReasoner(read), task, index=index).result == step
+
+
+def test_offline_asks_for_what_the_offline_thoughts_miss(index: Index) -> None:
+    def step(*shown: str) -> Step:
+        return ask(OfflineReasoner(), ReasonTask(MUSIQUE, index.lookup(shown), (), "ircot"), index=index).result
+
+    assert "vera lindqvist" in (step("p0").query or "").casefold()
+    assert step(*index.ids) == Step(done=True, flags=("nothing_missing",))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from gnnrag.extract.base import EntityRecord, RelationRecord
 from gnnrag.roles.writers.records import (
+    clean_name,
+    clean_type,
     dropped,
+    number,
     read_entity,
     read_relation,
     split_records,
@@ -65,3 +70,15 @@ def test_relations(text, expected):
         assert found is None and records.counts[expected] == 1
     else:
         assert found == expected and not dropped(records.counts)
+
+
+def test_types_names_and_numbers():
+    assert clean_type(" , Natural Object, person") == "naturalobject" and clean_type("") == ""
+    assert [clean_type(bad) for bad in ("it's", "a|b", "x(y)")] == [None] * 3
+    assert len(clean_name("x" * 300)) == 256 and len(clean_name("北" * 300).encode()) <= 512
+    assert clean_name("北" * 300) == "北" * 170
+    counts: Counter[str] = Counter()
+    rows = (["A", "x"], ["A", "a/b", "d"], ["A", "x", ""], ["", "x", "d"])
+    assert [read_entity(row, counts) for row in rows] == [None] * 4
+    assert counts == {"dropped_fields": 1, "dropped_type": 1, "dropped_empty": 2}
+    assert [number(t, 10) for t in ("-3", "7.5", "inf", "x")] == [0, 7.5, None, None]
