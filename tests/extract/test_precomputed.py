@@ -39,7 +39,6 @@ def test_records_by_id(tmp_path):
     [
         ({**RECORD, "id": None}, "'id'"),
         ({**RECORD, "id": "p0"}, "'p0'"),
-        ({**RECORD, "triples": ["A of B"]}, "'triples.0'"),
         ({**RECORD, "triples": [["A", None, "B"]]}, "'triples.0.1"),
         ({"id": "p", "relations": [{"head": "A", "tail": "B", "weight": float("inf")}]}, "weight'"),
         ({"id": "p", "hyperedges": [{"text": "t", "members": [["A"]]}]}, "members.0"),
