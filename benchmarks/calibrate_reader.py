@@ -28,13 +28,13 @@ from matplotlib import pyplot
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.index.embedder import make_embedder
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
-from gnnrag.roles.tuned.checkpoint import RECORD, read_tuned
+from gnnrag.roles.tuned.checkpoint import RECORD, load_trained, read_tuned
 from gnnrag.roles.tuned.span_items import ItemMaker
-from gnnrag.roles.tuned.span_network import SPAN, load_span_reader, read_alone, window_maker
-from gnnrag.roles.tuned.sureness import SIGNALS, Sureness, best_candidate, signals
+from gnnrag.roles.tuned.span_network import SPAN, SpanReader, read_alone, window_maker
+from gnnrag.roles.tuned.sureness import Sureness, best_candidate, signals
 from gnnrag.training.config import FoldConfig, draw
 from gnnrag.types import Passage
 
@@ -135,14 +135,15 @@ def read(passages: list[Passage], questions: list[dict], count: int, model, make
 
 def fit(rows: list[Row], weigh: np.ndarray) -> Sureness:
     """Return a logistic regression on signals of unit variance, with a ridge."""
-    x = np.array([[row.values[name] for name in SIGNALS] for row in rows])
+    names = list(rows[0].values)
+    x = np.array([[row.values[name] for name in names] for row in rows])
     mean, scale = x.mean(0), x.std(0) + 1e-6
     model = LogisticRegression(C=1 / RIDGE, max_iter=1000)
     model.fit((x - mean) / scale, [row.is_right for row in rows], sample_weight=weigh)
     weights = model.coef_[0] / scale
-    rounded = {name: round(float(v), 5) for name, v in zip(SIGNALS, weights, strict=True)}
+    rounded = {name: round(float(v), 5) for name, v in zip(names, weights, strict=True)}
     bias = round(float(model.intercept_[0] - weights @ mean), 5)
-    return Sureness(rounded, bias, 1.0, round(float(mean[SIGNALS.index("cosine")]), 4))
+    return Sureness(rounded, bias, 1.0, round(float(mean[names.index("cosine")]), 4))
 
 
 def stated_figures(rows: list[Row], sure: np.ndarray, threshold: float) -> dict[str, float]:
@@ -166,7 +167,7 @@ def choose(rows: list[Row], sure: np.ndarray) -> float:
 def main(folder: Path, data: Path, most: int, is_written: bool) -> None:
     """Fit, report, and write."""
     record = read_tuned(folder, "reader", (SPAN,))
-    model = load_span_reader(folder, record)
+    model = load_trained(folder, record, SpanReader)
     maker, embedder = ItemMaker(window_maker(model.config), model.config.features), make_embedder(EmbedderConfig())
     rows = {}
     for name, (passages, questions) in parts(data).items():

@@ -11,7 +11,7 @@ release has them: `N-hop/vanilla/qa_<split>.txt`, with types in `N-hop/qa_<split
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -203,8 +203,8 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
 
 def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Question:
     extra = dict(question.extra)
-    nodes = _texts(file, question, extra, "nodes", question.answers)
-    relations = _texts(file, question, extra, "relations", relations_of(question.type))
+    nodes = list(extra.get("nodes", question.answers))
+    relations = list(extra.get("relations", relations_of(question.type)))
     anchor = extra.get("anchor")
     for name in [*nodes, *([] if anchor is None else [anchor])]:
         if name not in names:
@@ -214,13 +214,6 @@ def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Quest
     return replace(
         question, gold=gold, extra=extra | {"nodes": nodes} | ({"relations": relations} if relations else {})
     )
-
-
-def _texts(file: Path, question: Question, extra: Mapping[str, object], key: str, default: Iterable[str]) -> list[str]:
-    value = extra.get(key, list(default))
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(file, f"question {question.id!r}: {key!r} must be a list of strings, not {value!r}")
-    return value
 
 
 # What joins a film to a thing of each kind that MetaQA's types of questions name. All triples are of a film.

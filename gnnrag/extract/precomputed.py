@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl_by_id
 from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
 from gnnrag.datasets.metaqa_text import article, description, read_seed, sentence
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
 from gnnrag.extract.entity_types import opening, type_names
+from gnnrag.index_config import ExtractConfig
 from gnnrag.io import file_digest
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage

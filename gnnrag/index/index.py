@@ -230,7 +230,7 @@ class Index:
     @cached_property
     def tasks(self) -> Any:
         """Runs the roles that write for the index."""
-        return index_tasks(self.config, lambda: self.embedder)
+        return index_tasks(self.config)
 
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""

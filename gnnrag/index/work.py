@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.extract import make_extractor
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
+from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.text.analyse import PassageText, analyse, resolve_language
 from gnnrag.types import Passage
 
@@ -87,7 +87,7 @@ class Ask:
 
     @cached_property
     def tasks(self) -> Any:
-        return self.here or index_tasks(self.config, lambda: make_embedder(self.config.embedder))
+        return self.here or index_tasks(self.config)
 
     def results(self, items: list[Any]) -> list[Any]:
         return self.tasks.run(self.writer, items)  # type: ignore[no-any-return]
@@ -111,7 +111,7 @@ class Extract(Ask):
         return extractor.extract(items, [PassageText((), ())] * len(items))
 
 
-def index_tasks(config: IndexConfig, embedder: Callable[[], Any]) -> Any:
+def index_tasks(config: IndexConfig) -> Any:
     """Return what runs the roles that write for an index."""
     tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
-    return tasks.IndexTasks(config, embedder)
+    return tasks.IndexTasks(config)

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
 from gnnrag.io import digest, file_digest, read_json
@@ -304,8 +306,8 @@ class LocalModel(Backend):
     adapter: str | None = None  # folder or hub name of a LoRA adapter
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
     context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
-    temperature: float = 0.0
-    top_p: float = 1.0
+    temperature: Annotated[float, Ge(0)] = 0.0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
     structured: Literal["auto", "off"] = "auto"  # auto: held to the schema where possible
@@ -315,8 +317,6 @@ class LocalModel(Backend):
 
     def setup(self) -> None:
         """Find the model, and the thread of others that run it. ConfigError: no model, or a package is missing."""
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ConfigError(f"temperature={self.temperature}, top_p={self.top_p}: give >= 0, and 0 < top_p <= 1")
         self.files = self.locate()
         self.thread = self.open()
 

@@ -10,9 +10,11 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
+
+from annotated_types import Ge, Gt
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import (
@@ -133,9 +135,9 @@ class OpenAI(Backend):
     temperature: float | None = 0.0  # null leaves it to the server
     seed: int | None = None
     presence_penalty: float | None = None  # taken from the score of each token that the reply has already
-    timeout_s: float = 120.0  # for one attempt
-    max_retries: int = 5  # after rate limits, server errors, time-outs and lost connections
-    concurrency: int = 8  # requests in flight, retries included
+    timeout_s: Annotated[float, Gt(0)] = 120.0  # for one attempt
+    max_retries: Annotated[int, Ge(0)] = 5  # after rate limits, server errors, time-outs and lost connections
+    concurrency: Annotated[int, Ge(1)] = 8  # requests in flight, retries included
     structured: Structured = "auto"  # response format for replies in JSON; auto: the strictest that the server takes
     token_limit: TokenLimit = "max_tokens"  # parameter that limits a reply; the other one is tried if it is refused
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
@@ -147,8 +149,6 @@ class OpenAI(Backend):
         """Check addresses and key. Raises ConfigError naming the setting."""
         if not self.model:
             raise ConfigError(f"llm={self.name}: give llm.model=NAME")
-        if self.concurrency < 1 or self.max_retries < 0 or self.timeout_s <= 0:
-            raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
         if not self.base_url:
             raise ConfigError(f"llm={self.name}: give llm.base_url=ADDRESS")
         address = urlsplit(self.base_url)

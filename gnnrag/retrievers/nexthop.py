@@ -41,9 +41,9 @@ class NextHopRetriever(Retriever):
     @property
     def checkpoints(self) -> tuple[Path, ...]:  # type: ignore[override]
         """The folder of the encoder."""
-        from gnnrag.roles.tuned.encoder import encoder_folder
+        from gnnrag.roles.tuned.checkpoint import role_folder
 
-        return (encoder_folder(self.checkpoint),)
+        return (role_folder("thoughts", self.checkpoint),)
 
     def setup(self) -> None:
         """Open the encoder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from gnnrag.parts import Part
 from gnnrag.session import Session
@@ -23,10 +23,8 @@ class Role(Part, Generic[TaskT, ResultT]):
     fingerprint: str = ""  # of the weights of a tuned role
     is_guess: bool = False  # made by rules: methods normalise its queries' results by rank, and weigh them lower
     keeps_all: bool = False  # of a filter: it never drops anything, so it need not be asked
-    uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
     index: Any  # set by `build`
     backend: Any  # of a prompted role: its language model, set by `build`
-    embedder: ClassVar[Any]  # of a writer: gives the embedder of the index
     version: int = 1  # of a writer: raised when a code change alters its results
 
     async def close(self) -> None:

@@ -16,10 +16,7 @@ from gnnrag.text.subqueries import bracketed, read_triples, render_triples
 
 Parsed = tuple[tuple[str, ...], int]  # sub-questions, and how many things were malformed in them
 _KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
-# What the released code looks for: the last resort where a reply is no object.
-_TEXT_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*"([^"]*)"', re.IGNORECASE)
-_TRIPLE_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
-# All that it looks for: whatever the order of numbers, up to the first quote or bracket.
+# What the released code looks for: whatever the order of numbers, up to the first quote or bracket.
 _RELEASED = {
     "linked": re.compile(r'"Sub-query \d+":\s*"([^"]+)"'),
     "triples": re.compile(r'"Sub-query \d+":\s*(\[[^\]]+\])'),
@@ -65,9 +62,7 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
 
 def parse_linked(text: str) -> tuple[str, ...]:
     """Return the sub-questions of an object's keys `Sub-query 1`, ..., by number; MalformedError without any."""
-    text = plain(text)
-    rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
-    rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
+    rows = [(number, value) for number, value in _pairs(plain(text)) if isinstance(value, str)]
     parts = tuple(part for _, value in sorted(rows, key=lambda row: row[0]) if (part := " ".join(value.split())))
     if not parts:
         raise MalformedError("no object with the keys 'Sub-query 1', ... and texts")
@@ -76,10 +71,8 @@ def parse_linked(text: str) -> tuple[str, ...]:
 
 def parse_triple_parts(text: str) -> Parsed:
     """Return rendered lists of triples, and how many things in them were none; MalformedError without any triple."""
-    text = bracketed(plain(text))
-    rows = _pairs(text) or [(int(number), literal_value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
     parts, dropped = [], 0
-    for _, value in sorted(rows, key=lambda row: row[0]):
+    for _, value in sorted(_pairs(bracketed(plain(text))), key=lambda row: row[0]):
         triples, bad = read_triples(literal_value(bracketed(value)) if isinstance(value, str) else value)
         dropped += bad
         if triples:
@@ -96,7 +89,8 @@ def released_parts(text: str, form: str) -> tuple[str, ...]:
 
 
 def _pairs(text: str) -> list[tuple[int, Any]]:
-    """Return number and value of each `Sub-query k` of the outermost object of a text."""
+    """Return number and value of each `Sub-query k` of the outermost object of a text, which may lack its braces."""
+    text = text if "{" in text else f"{{{text}}}"
     start, end = text.find("{"), text.rfind("}")
     value = literal_value(text[start : end + 1]) if 0 <= start < end else None
     rows = value if isinstance(value, dict) else next(json_objects(text), {})

@@ -20,12 +20,15 @@ from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
 
-_LABEL = re.compile(r"^\W*(?:\d+[.)]\s*)?(fast|slow)[\s_-]*thought\W*[:\-]\s*(.*)$", re.IGNORECASE)
+_LABEL = re.compile(
+    r"^[^\w\n]*+(?:\d+[.)][ \t]*)?(fast|slow)[ \t_-]*thought[^\w\n]*[:\-]\s*", re.IGNORECASE | re.MULTILINE
+)
 _ANSWER = re.compile(
     r"^\W*(?:(?:so|thus|hence|therefore)\W+)?(?:the\s+)?(?:final\s+)?answer\s*(?:is\b|:)", re.IGNORECASE
 )
 _NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECASE)
 _CHAIN = re.compile(rf"{LINE_START}()\W*+(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+_BLANK = re.compile(r"\n[ \t]*\n")
 KINDS = ("fast", "slow")
 
 
@@ -121,20 +124,10 @@ def parse_thoughts(
 
 def _labelled(text: str) -> dict[str, str]:
     """Return the labelled values. A value ends at the next label or a blank line; the first of each kind counts."""
+    _, *pieces = _LABEL.split(text)
     texts: dict[str, str] = {}
-    current: str | None = None
-    for line in text.splitlines():
-        label = _LABEL.match(line)
-        if label:
-            kind = label[1].lower()
-            current = kind if kind not in texts else None
-            if current:
-                texts[current] = label[2]
-        elif not line.strip():
-            # A blank line between a label and its value does not end the value.
-            current = current if current and not texts[current].strip() else None
-        elif current and len(texts[current]) < 4000:  # far more than `clean_line` keeps
-            texts[current] += f" {line}"
+    for kind, value in zip(pieces[::2], pieces[1::2], strict=True):
+        texts.setdefault(kind.lower(), _BLANK.split(value, maxsplit=1)[0])
     return texts
 
 

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from gnnrag.config import Share
 from gnnrag.roles.tuned.chain_features import ChainReading
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, save_chain, search
-from gnnrag.roles.tuned.checkpoint import round_weights
-from gnnrag.roles.tuned.encoder import encoder_folder
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
+from gnnrag.roles.tuned.checkpoint import role_folder, round_weights, save_trained
 from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import Count, TrainConfig, draw
@@ -106,7 +105,8 @@ class ChainTraining(RowsTraining):
     @property
     def seen(self) -> frozenset[str]:
         """Those of the next-hop encoder that it is used with, too."""
-        return super().seen | (read_seen(encoder_folder(None)) or frozenset() if self.config.next_hop else frozenset())
+        of_encoder = read_seen(role_folder("thoughts", None)) if self.config.next_hop else None
+        return super().seen | (of_encoder or frozenset())
 
     def examples(self, part: str) -> dict[str, list[ChainExample]]:
         """Return the examples of a part that have gold passages, by set, in the order of the files."""
@@ -181,7 +181,8 @@ class ChainTraining(RowsTraining):
 
     def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
-        save_chain(folder, model, {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed})
+        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
+        save_trained(folder, model, facts)
         number = sum(p.numel() for p in model.parameters() if p.requires_grad)
         known = {"encoder": "none", "trained parameters": number, **vars(self.config.network)}
         self.write_card(folder, Card("Verifier of chains", SUMMARY, known, self.sizes()), record)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from gnnrag.errors import DataError
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
-from gnnrag.roles.tuned.checkpoint import base_record, round_weights, trained
-from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker, save_next_hop
+from gnnrag.roles.tuned.checkpoint import base_record, round_weights, save_trained, trained
+from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts, divide
@@ -169,7 +169,7 @@ class EncoderTraining(Training):
         """Write weights, record and card into a folder."""
         assert isinstance(model, NextHopEncoder)
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
-        save_next_hop(folder, model, facts)
+        save_trained(folder, model, facts)
         known: dict[str, Any] = {"encoder": self.config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
         known |= {"composed questions": len(self.train.get(COMPOSED, ()))}

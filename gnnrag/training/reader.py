@@ -16,15 +16,13 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
 from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights, trained, tuned_folder
+from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights, save_trained, trained, tuned_folder
 from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
 from gnnrag.roles.tuned.span_network import (
     SPAN,
     SpanReader,
     group_scores,
-    load_span_reader,
     read_alone,
-    save_span_reader,
     window_maker,
 )
 from gnnrag.run.rundir import code_version
@@ -162,7 +160,7 @@ class ReaderTraining(Training):
         assert isinstance(model, SpanReader)
         config = self.config
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
-        save_span_reader(folder, model, facts)
+        save_trained(folder, model, facts)
         known: dict[str, Any] = {"encoder": config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
         known |= {"started from": config.start} if config.start else {}
@@ -179,7 +177,7 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
-        own, given = model.state_dict(), load_span_reader(folder, record, config.network.base).state_dict()
+        own, given = model.state_dict(), load_trained(folder, record, SpanReader, config.network.base).state_dict()
         # A ranking of another width, or of other features, begins anew; what reads the text is the same in any case.
         if record.settings["features"] != list(config.network.features):
             given = {n: w for n, w in given.items() if n.startswith(("encoder.", "span."))}

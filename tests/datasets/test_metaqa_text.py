@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.kb import RELATIONS, parts_of, read_triples
 from gnnrag.datasets.metaqa_text import article, description, quoted, sentence, templates, write_text
 from gnnrag.extract.precomputed import KnowledgeBaseExtractor
+from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import RULES, analyse
 
 KB = """Night Harbour|directed_by|Vera Lind

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.index.index import Index, build_index
-from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder, save_next_hop
+from gnnrag.index_config import EmbedderConfig
+from gnnrag.roles.tuned.checkpoint import save_trained
+from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder
 from tests.helpers.indexes import HASH
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder
@@ -44,5 +45,5 @@ def make_network(base: Path, shaken: float = 0.0, **settings: object) -> NextHop
 def make_next_hop(folder: Path, base: Path, shaken: float = 0.2) -> Path:
     """Write a checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_next_hop(folder, make_network(base, shaken), {"step": 0})
+    save_trained(folder, make_network(base, shaken), {"step": 0})
     return folder

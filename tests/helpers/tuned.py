@@ -46,28 +46,30 @@ def make_chain(folder: Path, index: Index) -> None:
     """Write a verifier of chains of three passages; it reads no text."""
     import torch
 
-    from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, save_chain
+    from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer
+    from gnnrag.roles.tuned.checkpoint import save_trained
 
     torch.manual_seed(5)
     config = ChainConfig(hidden=4, length=3)
     model = ChainScorer(config)
     _shake(model)
-    save_chain(folder, model, {})
+    save_trained(folder, model, {})
 
 
 def make_span(folder: Path, index: Index) -> None:
     """Write a reader on a tiny encoder."""
     import torch
 
+    from gnnrag.roles.tuned.checkpoint import save_trained
     from gnnrag.roles.tuned.span_items import FEATURES
-    from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, save_span_reader
+    from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig
 
     torch.manual_seed(5)
     own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}
     config = SpanReaderConfig(base=str(_encoder(folder)), **own)  # type: ignore[arg-type]
     model = SpanReader(config)
     _shake(model)
-    save_span_reader(folder, model, {})
+    save_trained(folder, model, {})
 
 
 def make_causal(folder: Path, role: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from gnnrag.roles.tuned.checkpoint import save_trained
 from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
-from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, save_span_reader, window_maker
+from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, window_maker
 from gnnrag.training.reader_data import ReaderQuestion
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder
@@ -57,5 +58,5 @@ def make_span(folder: Path, index: Any = None, sureness: dict[str, Any] | None =
     """Write a random checkpoint into `folder`/span; its base lies beside it. About 0.2 s."""
     folder.mkdir(parents=True, exist_ok=True)
     config = network_config(folder, **more)
-    save_span_reader(folder / "span", make_reader(config), {"sureness": sureness} if sureness else {})
+    save_trained(folder / "span", make_reader(config), {"sureness": sureness} if sureness else {})
     return folder / "span"

@@ -31,14 +31,13 @@ from gnnrag.methods.graphsearch.roles import (
 )
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
-from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.roles.oracle import OracleDecomposer
 from gnnrag.roles.tuned.reader import OfflineReader
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
-from gnnrag.text.subqueries import HistoryItem, render_triples
+from gnnrag.text.subqueries import HistoryItem
 from gnnrag.types import GoldHop, Prediction, Query, Question, Ranking
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, read_nothing
 from tests.helpers.search import events, opened, search
@@ -76,10 +75,6 @@ class Overlap(Retriever):
 
 def call(cls: Any, task: Any, index: Any = None) -> Any:
     return asyncio.run(opened(cls, index=index)(task, Session("q")))
-
-
-def view(*numbers: int) -> View:
-    return View(tuple(CORPUS[i] for i in numbers))
 
 
 def offline(index: Index) -> dict[str, Any]:
@@ -151,21 +146,13 @@ def test_offline_through_the_loop(index: Index) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- oracle
-def test_the_oracles_modules(index: Index) -> None:
-    refined = call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view(1, 5)), index)
-    assert refined.support == ("p1",) and "Kalmar" in refined.text
-    assert call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view(5)), index).text == ""
-    parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "linked"), index).parts
-    assert parts == ('Who directed the film "Night Harbour"?', "Where was Vera Lindqvist born?")
-    answers = [call(OracleSubAnswerer, SubQueryTask(QUESTION, "semantic", p, view(0)), index) for p in parts]
-    assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
-def test_the_oracle_answers_triples_with_quotes_in_them(index: Index) -> None:
-    parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "triples"), index).parts
-    assert parts[0] == render_triples([(HOPS[0].question, "", "Entity#1")])
-    answers = [call(OracleSubAnswerer, SubQueryTask(QUESTION, "relational", p, view(0)), index) for p in parts]
-    assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
+def test_the_oracle_refines_to_the_gold_sentences_of_a_view(index: Index) -> None:
+    for shown, support in (((1, 5), ("p1",)), ((5,), ())):
+        view = View(tuple(CORPUS[i] for i in shown))
+        refined = call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view), index)
+        assert refined.support == support and ("Kalmar" in refined.text) == bool(support)
 
 
 def test_the_oracle_checks_and_expands_by_the_gold_passages(index: Index) -> None:

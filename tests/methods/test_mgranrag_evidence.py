@@ -89,9 +89,3 @@ def test_one_call_reads_everything():
     prompt = backend.requests[0].text
     assert "10. Where was the maker" in prompt and "11. Who made Stone Gate?" in prompt and "0. old" in prompt
     assert session.by_role["evidence_extractor"]["calls"] == 1
-
-
-def test_a_malformed_reply_is_asked_for_once_more_and_then_given_up():
-    found, backend, session = ask("what?")
-    assert found.items == () and found.flags == ("evidence_failed",) and len(backend.requests) == 2
-    assert session.by_role["evidence_extractor"]["parse_failure"] >= 1

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gnnrag.errors import LLMError
 from gnnrag.methods.routed import RouteConfig, Routed
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
@@ -133,14 +132,6 @@ def test_flat_evidence_stands_where_the_other_route_finds_nothing() -> None:
     found = run(Router(0.1), [UNSURE, UNSURE], tables=(FLAT, {}, OWN))
     assert found.prediction.ranking == ("f1", "f2") and found.prediction.answer == "maybe"
     assert counts(found.prediction)["escalated"] == 1
-
-
-def test_errors_and_flags_of_the_router() -> None:
-    async def broken(task: RouterTask, session: Session) -> Routing:
-        raise LLMError("down")
-
-    assert run(broken).prediction.error == "down"
-    assert run(Router(0.1, flags=("router_failed",))).session.by_role["router"] == {"router_failed": 1}
 
 
 def test_a_flat_method_that_answers_by_itself() -> None:

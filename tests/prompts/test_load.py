@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.prompts import load_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
 from gnnrag.types import Passage
@@ -124,3 +124,11 @@ def test_options_are_appended_to_the_system_text() -> None:
     assert careful.system.startswith(plain.system) and "Answer: unknown" in careful.system
     with pytest.raises(ConfigError, match=r"no option 'abstian'.*abstain"):
         load_prompt("reader", "abstian")
+
+
+@pytest.mark.parametrize("text", ["system: only", "user: '{a}'\nsytem: x", "user: '{a}'\nexamples: [text]", "user: ["])
+def test_broken_files_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"own\.yaml"):
+        load_prompt(str(path))

@@ -55,9 +55,9 @@ def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, wri
 
 
 def test_offline_writers_keep_their_batches():
-    assert IndexTasks(HASH, list).batch("report", 256) == 256
-    assert IndexTasks(settings("report"), list).batch("report", 256) == BATCH
-    assert IndexTasks(settings("report"), list).batch("report", 4) == 4
+    assert IndexTasks(HASH).batch("report", 256) == 256
+    assert IndexTasks(settings("report")).batch("report", 256) == BATCH
+    assert IndexTasks(settings("report")).batch("report", 4) == 4
 
 
 REFUSALS = [
@@ -84,7 +84,7 @@ ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a
 def test_what_a_model_refuses_is_named_and_ends_nothing(writer, tasks, name, refusal, caplog):
     config = settings(writer, extract=replace(HASH.extract, method="prompted", format="openie"))
     answer = refusal if isinstance(refusal, Exception) else lambda request: refusal
-    runner = IndexTasks(replace(config, llm={"name": "scripted", "rules": [(".", answer)]}), lambda: None)
+    runner = IndexTasks(replace(config, llm={"name": "scripted", "rules": [(".", answer)]}))
     (result,) = runner.run(writer, tasks)
     assert name in caplog.text and f"{writer} refused" in caplog.text
     assert result.flags or result.extraction is None
@@ -100,7 +100,7 @@ def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_th
         rules = [("Town1 ", error), ("a graph of facts", triples), (".", names)]
         config = settings("report", extract=replace(HASH.extract, method="prompted", format="openie"))
         config = replace(config, llm={"name": "scripted", "rules": rules})
-        return IndexTasks(config, lambda: None).run("triples", [TriplesTask(passage) for passage in TOWNS[:3]])
+        return IndexTasks(config).run("triples", [TriplesTask(passage) for passage in TOWNS[:3]])
 
     results = run(ContentFilterError("filtered: no"))
     assert [result.extraction is None for result in results] == [False, True, False]
@@ -112,5 +112,5 @@ def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_th
 def test_calls_that_take_long_are_reported_on(monkeypatch, caplog):
     monkeypatch.setattr(tasks_module, "NEWS_S", 0.05)
     config = replace(settings("report"), llm={"name": "scripted", "default": REPLY, "latency_s": 0.2})
-    IndexTasks(config, lambda: None).run("report", [ReportTask(ENTITIES)] * 3, concurrency=1)
+    IndexTasks(config).run("report", [ReportTask(ENTITIES)] * 3, concurrency=1)
     assert "report: 0 of these 3 answered" in caplog.text and "report: 2 of these 3 answered" in caplog.text

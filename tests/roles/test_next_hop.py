@@ -21,8 +21,8 @@ from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
-from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, encoder_folder
+from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
+from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker
 from gnnrag.roles.tuned.thoughts import TunedThoughts, VectorThoughts
 from gnnrag.run.evaluate import check_fit
 from gnnrag.run.loop import Loop
@@ -150,7 +150,7 @@ def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Inde
 
 
 def test_that_is_found_before_an_index_is_built() -> None:
-    given = ["method=bdtr", "roles.thoughts=tuned", f"roles.thoughts.path={encoder_folder(None)}"]
+    given = ["method=bdtr", "roles.thoughts=tuned", f"roles.thoughts.path={shipped_folder('thoughts')}"]
     for name in ("dense", "chg", "hybrid"):
         check_fit(load_config(EvaluateConfig, None, [*given, f"retriever={name}"]))
     check_fit(load_config(EvaluateConfig, None, ["method=single", *given[1:], "retriever=linearrag"]))  # nobody thinks
@@ -159,7 +159,7 @@ def test_that_is_found_before_an_index_is_built() -> None:
 
 
 def test_what_ships_is_small_and_made_for_the_embedded_base() -> None:
-    folder = encoder_folder(None)
+    folder = shipped_folder("thoughts")
     record = read_tuned(folder, "thoughts", (KIND,))
     assert record.base == {"name": "embedded", "weights": EMBEDDED_SHA256}
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000

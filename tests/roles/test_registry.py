@@ -53,11 +53,8 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     "overrides, name, message",
     [
         (["roles.verifier=oracel"], "verifier", "oracel"),
-        (["roles=offlien"], "verifier", "offlien"),
         (["roles.verifier=prompted", "roles.verifier.options.windw=7", "llm=scripted"], "verifier",
          "roles.verifier.options.windw"),
-        (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier", "roles.verifier.options.x"),
-        (["roles.verifier.path=ckpt"], "verifier", "roles.verifier.path=ckpt"),
         (["llm=scripted"], "judge", "'judge'"),
         (["roles=prompted", "llm=scripted", "roles.reader.model=big"], "reader", "model='big'"),
         (["roles=prompted", "roles.reader.llm=opneai"], "reader", "llm='opneai'"),

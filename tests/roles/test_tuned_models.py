@@ -58,7 +58,7 @@ def test_another_prompt_is_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "thoughts.yaml"
     other.write_text("system: Be brief.\nuser: '{passages} {earlier} {question}'\n")
     changed = {"prompt": str(other), "max_tokens": 4}
-    with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts' as"):
+    with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts' is"):
         opened(folder, prompted=changed)
     with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts_fast'"):
         opened(folder, prompted={"mode": "separate"})
@@ -72,5 +72,5 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
         opened(folder)
     assert len(ask(opened(folder, base=str(moved), prompted={"max_tokens": 4}), thoughts_row(0))) == 1
     other = make_tiny_model(tmp_path / "other", seed=3, lively=True)
-    with pytest.raises(ArtefactError, match="holds other weights"):
+    with pytest.raises(ArtefactError, match="base has to be its folder"):
         opened(folder, base=str(other))

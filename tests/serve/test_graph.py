@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -61,9 +59,3 @@ def test_the_path_of_an_answer_joins_its_passages(known: stored.Index) -> None:
     ids = {node["id"] for node in found["nodes"]}
     assert {"e:Andrei Tarkovsky", "e:Solaris", "e:Zavrazhye"} <= ids
     assert answer_graph(known, [], "x") == {"nodes": [], "edges": [], "more": False}
-
-
-def test_an_index_without_a_graph_is_told_by_its_name_alone() -> None:
-    bare = Mock(root=Path("/home/somebody/papers"), has=lambda stage: False)
-    with pytest.raises(DataError, match=r"^papers: has no graph"):
-        open_graph(bare)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights
+from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights
 from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, kind_of, padded, places_of, token_range
-from gnnrag.roles.tuned.span_network import group_scores, likely_spans, load_span_reader, read_alone, window_maker
+from gnnrag.roles.tuned.span_network import SpanReader, group_scores, likely_spans, read_alone, window_maker
 from gnnrag.training.reader import losses_of
 from gnnrag.training.reader_data import TrainReaderConfig, make_example
 from gnnrag.types import Passage
@@ -152,7 +152,7 @@ def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
 def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     path = make_span(folder)
     record = read_tuned(path, "reader", ["span"])
-    model = load_span_reader(path, record, base_of(path))
+    model = load_trained(path, record, SpanReader, base_of(path))
     config = network_config(folder)
     item = item_maker(config).make(QUESTIONS[0].text, shown("a", "b"))
     fresh = make_reader(config)
@@ -168,7 +168,7 @@ def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -
     record = read_tuned(path, "reader", ["span"])
     other = network_config(tmp_path, train_layers=2)
     with pytest.raises(ArtefactError, match="trained on the base"):
-        load_span_reader(path, record, base=_changed(Path(other.base)))
+        load_trained(path, record, SpanReader, _changed(Path(other.base)))
 
 
 def _names(path: Path) -> list[str]:

@@ -39,44 +39,38 @@ class ChainReading:
         self.count = len(shown.passages)
         read = Reading(shown)
         self.static = features_of(read, STATIC)  # (n, len(STATIC))
-        sentences = [[stems_of(words(s)) for s in sentences_of(p.text)] for p in shown.passages]
-        self._read_words(read, sentences)
-        self._read_names(read, [stems for mine in sentences for stems in mine])
+        self._read_words(read)
+        self._read_names(read)
         self._read_phrases(read)
         self._read_titles(read)
 
-    def _read_words(self, read: Reading, sentences: Sequence[Sequence[frozenset[str]]]) -> None:
+    def _read_words(self, read: Reading) -> None:
         wanted = sorted(read.question_stems)
         weights = np.array([read.rarity.get(stem, read.rarest) for stem in wanted])
         self._weights = weights / (weights.sum() or 1.0)  # (stems,)
-        self._stems = [stems_of(text.split()) for text in read.padded]
-        self._has = _table(self._stems, wanted)  # (n, stems): the passage has the stem
-        self._sentences = [_table(mine, wanted) for mine in sentences]
+        self._has = _table(read.stems, wanted)  # (n, stems): the passage has the stem
+        self._sentences = [_table(mine, wanted) for mine in read.sentences]
         rest = np.array([stem in read.rest for stem in wanted], dtype=float) * self._weights
         # The sentence of each passage that answers most of what is asked of no title: names there lead on.
         self._best = [int(np.argmax(table @ rest)) for table in self._sentences]
 
-    def _read_names(self, read: Reading, sentences: Sequence[frozenset[str]]) -> None:
-        texts = [f"{p.title}. {p.text}" for p in read.shown.passages]
-        known = read.question_stems
-        named = [stems_of(words(" ".join(read.names(text)))) - known for text in texts]
-        best = [
-            stems_of(words(" ".join(read.names(sentences_of(p.text)[i])))) - known
-            for p, i in zip(read.shown.passages, self._best, strict=True)
-        ]
+    def _read_names(self, read: Reading) -> None:
+        passages = read.shown.passages
+        named = [read.new_names(f"{p.title}. {p.text}") for p in passages]
+        best = [read.new_names(sentences_of(p.text)[i]) for p, i in zip(passages, self._best, strict=True)]
         # A name that one passage alone has leads nowhere.
-        shared = Counter(stem for mine in self._stems for stem in mine)
+        shared = Counter(stem for mine in read.stems for stem in mine)
         names = sorted(name for name in frozenset().union(*named) if shared[name] > 1)
         self._starts = np.cumsum([0, *[len(table) for table in self._sentences[:-1]]])
         rarity = np.array([read.rarity.get(name, read.rarest) for name in names]) / (read.rarest or 1.0)
-        has, mine = _table(self._stems, names), _table(named, names)
+        has, mine = _table(read.stems, names), _table(named, names)
         self._name = np.zeros((self.count, self.count))  # rarest name of a's that b has
         self._sentence_name = np.zeros((self.count, self.count))
         of_best = _table(best, names)
         for a in range(self.count):
             self._name[a] = _largest(has[:, mine[a] > 0] * rarity[mine[a] > 0])
             self._sentence_name[a] = _largest(has[:, of_best[a] > 0] * rarity[of_best[a] > 0])
-        self._in_sentence = _table(sentences, names) * rarity  # (sentences, names)
+        self._in_sentence = _table([s for mine in read.sentences for s in mine], names) * rarity  # (sentences, names)
         self._mine, self._mine_best = mine, of_best
         self._names = np.tanh((mine * rarity) @ has.T / 3.0)
 
@@ -98,7 +92,7 @@ class ChainReading:
         weights = np.array([read.rarity.get(stem, read.rarest) for stem in every])
         self._title = _table(titles, every) * weights  # (n, stems of titles)
         self._title /= np.maximum(self._title.sum(1, keepdims=True), 1e-9)
-        self._title_known, self._title_has = _table([read.question_stems], every)[0], _table(self._stems, every)
+        self._title_known, self._title_has = _table([read.question_stems], every)[0], _table(read.stems, every)
         self._same = np.array([[bool(t) and t == other for other in read.titles] for t in read.titles], dtype=float)
 
     def conditional(self, chain: Sequence[int]) -> np.ndarray:

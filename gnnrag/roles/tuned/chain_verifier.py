@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from gnnrag.batching import Worker
 from gnnrag.index.index import Index
-from gnnrag.io import digest, read_settings
+from gnnrag.io import digest
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
-from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained, save_trained
+from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained
 from gnnrag.roles.tuned.encoder import NextHop, fits
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.session import Session
@@ -44,6 +44,10 @@ class ChainConfig:
 
 class ChainScorer(nn.Module):
     """Score of each expansion: a weighted sum of its features and what one hidden layer makes of them; 0 untrained."""
+
+    role: ClassVar[str] = "verifier"
+    kind: ClassVar[str] = CHAIN
+    schema: ClassVar[type] = ChainConfig
 
     def __init__(self, config: ChainConfig) -> None:
         super().__init__()
@@ -109,16 +113,6 @@ def search(
     return chains
 
 
-def save_chain(folder: Path, model: ChainScorer, facts: dict[str, Any]) -> None:
-    """Write a checkpoint: weights (float16) and record."""
-    save_trained(folder, model, TunedRecord("verifier", CHAIN, facts=facts))
-
-
-def load_chain(folder: Path, record: TunedRecord) -> ChainScorer:
-    """Load a checkpoint; ArtefactError where it is damaged, or of another architecture or version."""
-    return load_trained(folder, record, ChainScorer, read_settings(ChainConfig, record.settings, folder), None)
-
-
 class ChainVerifier(Role[VerifierTask, Verdict]):
     """Selects the passages of the best chain, with the settings of `TunedVerifier`.
 
@@ -126,7 +120,7 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
     """
 
     def __init__(self, index: Index, folder: Path, record: TunedRecord, settings: Any) -> None:
-        self.index, self.model = index, load_chain(folder, record)
+        self.index, self.model = index, load_trained(folder, record, ChainScorer)
         self.length = settings.max_selected or self.model.config.length
         self.beam = settings.beam or self.model.config.beam
         self._worker = Worker()  # the event loop goes on meanwhile

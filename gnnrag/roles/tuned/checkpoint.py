@@ -6,10 +6,10 @@ network on a Hugging Face encoder, a checkpoint holds only what was trained, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
@@ -19,9 +19,9 @@ from gnnrag.io import (
     digest,
     file_digest,
     fill,
-    folds_advice,
     load_tensors,
     read_record,
+    read_settings,
     save_tensors,
     write_json,
 )
@@ -37,8 +37,6 @@ SHIPPED = Path(__file__).parent / "checkpoints"
 LANGUAGE = "causal"  # the kind of a language model
 SPAN = "span"  # a reader's encoder with a head
 _APART = {RECORD, "README.md", "questions.json"}  # not what the model computes with
-ConfigT = TypeVar("ConfigT")
-ModelT = TypeVar("ModelT", bound="nn.Module")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedReco
     """
     folder = tuned_folder(folder)
     types = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
-    missing = folds_advice(folder, role) or f"roles.{role}.path must name a folder that a training of {role} wrote"
+    missing = f"roles.{role}.path must name a folder that a training of {role} wrote, or one of its folds"
     record = TunedRecord(**read_record(folder / RECORD, types, missing))
     if record.role != role or record.kind not in kinds:
         wanted = f"a model for the role {role!r}, of kind {' or '.join(kinds)}, is expected"
@@ -90,10 +88,7 @@ def tuned_folder(folder: str | Path) -> Path:
 def role_folder(role: str, path: str | None) -> Path:
     """Return the checkpoint of a tuned role: at `path`, else what ships. Raises ConfigError where nothing does."""
     if path is None and not shipped_folder(role).is_dir():
-        raise ConfigError(
-            f"roles.{role}=tuned needs roles.{role}.path=FOLDER: no checkpoint ships; make one with "
-            f"training/train_{role}.py"
-        )
+        raise ConfigError(f"roles.{role}=tuned needs roles.{role}.path=FOLDER, of training/train_{role}.py: none ships")
     return tuned_folder(path or shipped_folder(role))
 
 
@@ -177,29 +172,24 @@ def round_weights(model: nn.Module) -> None:
             weight.copy_(weight.half())
 
 
-def save_trained(folder: Path, model: Any, record: TunedRecord) -> None:
+def save_trained(folder: Path, model: Any, facts: Mapping[str, Any]) -> None:
     """Write what was trained of a network, in float16, and the record; its settings are those of `model.config`."""
     base = base_record(model.config.base) if getattr(model, "encoder", None) is not None else {}
     save_tensors(folder / WEIGHTS, {name: w.half() for name, w in trained(model).items()})
-    write_tuned(folder, replace(record, base=base, settings=asdict(model.config)))
+    write_tuned(folder, TunedRecord(model.role, model.kind, base, asdict(model.config), dict(facts)))
 
 
-def load_trained(
-    folder: Path, record: TunedRecord, build_network: Callable[[ConfigT], ModelT], config: ConfigT, base: str | None
-) -> ModelT:
-    """Return the network of a checkpoint that `save_trained` wrote, for inference; `base` None: that of the record.
+def load_trained(folder: Path, record: TunedRecord, network: Any, base: str | None = None) -> Any:
+    """Return a checkpoint of `save_trained` as a network of this class, for inference; `base` None: that of the record.
 
-    ArtefactError: damaged, of another architecture, or made from another base than is there.
+    ArtefactError: damaged, of another architecture or version, or made from another base than is there.
     """
+    config: Any = read_settings(network.schema, record.settings, folder)
     if expected := record.base.get("weights"):
-        settings: Any = config
-        settings.base = base or settings.base
-        if base_folder(settings.base)[1] != expected:
-            raise ArtefactError(
-                f"{folder}: it was trained on the base {record.base.get('name')!r}, and the weights of "
-                f"{settings.base!r} are others; give the base of the training"
-            )
-    model = build_network(config)
+        config.base = base or config.base
+        if base_folder(config.base)[1] != expected:
+            raise ArtefactError(f"{folder}: it was trained on the base {record.base['name']!r}, not on {config.base!r}")
+    model = network(config)
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
 
@@ -242,7 +232,7 @@ class TunedRole(Role[Any, Any]):
         return await self.does(task, session)
 
     async def close(self) -> None:
-        """Let go of threads and models."""
+        """Let go of the model."""
         await self.does.close()
 
     def _language(self, folder: Path, record: TunedRecord) -> Role[Any, Any]:
@@ -259,8 +249,7 @@ class TunedRole(Role[Any, Any]):
         for prompt in (prompter.prompt for prompter in role.prompters):
             if known.get(prompt.name) != prompt.digest:
                 raise ArtefactError(
-                    f"{folder}: the model was trained on another prompt than {prompt.name!r} as it is here; train "
-                    "again with this version's prompt"
+                    f"{folder}: it was trained on another prompt than {prompt.name!r} is here; train again"
                 )
         role.close = backend.close
         return role  # type: ignore[no-any-return]
@@ -277,8 +266,6 @@ class TunedRole(Role[Any, Any]):
             raise ConfigError(f"{folder}: {error}; a base that lies elsewhere now is {where}.base=FOLDER") from error
         expected = record.base.get("weights")
         if is_adapter and expected and backend.files.base_fingerprint != expected:
-            raise ArtefactError(
-                f"{folder} was trained on {record.base.get('name')!r}, and {str(backend.files.base)!r} holds other "
-                f"weights; give {where}.base=FOLDER of the right one"
-            )
+            known = record.base.get("name")
+            raise ArtefactError(f"{folder} was trained on {known!r}; {where}.base has to be its folder")
         return backend

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,16 +19,7 @@ from torch import Tensor, nn
 from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
-from gnnrag.io import read_settings
-from gnnrag.roles.tuned.checkpoint import (
-    TunedRecord,
-    load_encoder,
-    load_tokenizer,
-    load_trained,
-    read_tuned,
-    role_folder,
-    save_trained,
-)
+from gnnrag.roles.tuned.checkpoint import load_encoder, load_tokenizer, load_trained, read_tuned, role_folder
 
 KIND = "encoder"
 ROWS = 16, 64  # most sequences of a forward pass, on a CPU and on a GPU
@@ -52,7 +43,7 @@ class RowMaker:
 
     def __init__(self, config: NextHopConfig) -> None:
         self.config, self._tokenizer = config, load_tokenizer(config.base)
-        self._known: dict[str, list[int]] = {}
+        self._tokens = lru_cache(50_000)(self._read)
         marks = self._tokenizer("")["input_ids"]  # what the base puts around a text: [CLS] and [SEP], or nothing
         self._begin, self._end = marks[: len(marks) // 2], marks[len(marks) // 2 :]
 
@@ -67,13 +58,9 @@ class RowMaker:
         newest = self._tokens(contents[-1])[: room - len(older)] if contents else []
         return [*self._begin, *asked, *older, *newest, *self._end]
 
-    def _tokens(self, text: str) -> list[int]:
-        if text not in self._known:
-            if len(self._known) > 50_000:
-                self._known.clear()
-            found = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-            self._known[text] = found[: self.config.max_tokens]
-        return self._known[text]
+    def _read(self, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return tokens[: self.config.max_tokens]
 
 
 class NextHopEncoder(nn.Module):
@@ -84,23 +71,23 @@ class NextHopEncoder(nn.Module):
     unit(E(question) + e(question)). LoRA begins with a product of 0, so that E is e before the first step.
     """
 
+    role: ClassVar[str] = "thoughts"
+    kind: ClassVar[str] = KIND
+    schema: ClassVar[type] = NextHopConfig
+
     def __init__(self, config: NextHopConfig) -> None:
         super().__init__()
         from peft import LoraConfig, inject_adapter_in_model
 
         if config.max_tokens < config.question_tokens + 16:
-            raise ConfigError(
-                f"network.max_tokens={config.max_tokens}: must leave 16 beside network.question_tokens="
-                f"{config.question_tokens}"
-            )
+            raise ConfigError(f"network.max_tokens={config.max_tokens} must be network.question_tokens + 16 or more")
         self.config = config
         encoder, self.width = load_encoder(config.base, 0)
         settings = LoraConfig(r=config.rank, lora_alpha=2 * config.rank, target_modules=list(config.targets))
         try:
             self.encoder: Any = inject_adapter_in_model(settings, encoder)
         except ValueError as error:
-            problem = " ".join(str(error).split())[:200]
-            raise ConfigError(f"network.targets={list(config.targets)}: {problem}") from error
+            raise ConfigError(f"network.targets={list(config.targets)}: {error}") from error
         self.keep, self.away = nn.Parameter(torch.tensor([0.0])), nn.Parameter(torch.tensor([0.5]))
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -136,11 +123,6 @@ class NextHopEncoder(nn.Module):
         return self.join(read, questions, chains)
 
 
-def save_next_hop(folder: Path, model: NextHopEncoder, facts: dict[str, Any]) -> None:
-    """Write a checkpoint: what LoRA learned, and the record, which names the digest of the base."""
-    save_trained(folder, model, TunedRecord("thoughts", KIND, {}, {}, facts))
-
-
 class NextHop:
     """A network at work on an index."""
 
@@ -155,19 +137,16 @@ class NextHop:
         ConfigError: there is none, or no such device. ArtefactError: damaged, of another kind, or trained on other
         vectors than the index's.
         """
-        folder = encoder_folder(path)
+        folder = role_folder("thoughts", path)
         record = read_tuned(folder, "thoughts", (KIND,))
         if not fits(path, index):
-            raise ArtefactError(
-                f"{folder}: the encoder's queries are for vectors of {record.base.get('name')!r}, and the index was "
-                f"made with {index.config.embedder.model!r}; build the index with that one, or train an encoder for it"
-            )
-        config = read_settings(NextHopConfig, record.settings, folder)
-        model = load_trained(folder, record, NextHopEncoder, config, base)
+            known, own = record.base.get("name"), index.config.embedder.model
+            raise ArtefactError(f"{folder}: its queries are for vectors of {known!r}, not for the index's of {own!r}")
+        model = load_trained(folder, record, NextHopEncoder, base)
         for module in model.modules():  # the same sums without the adapter's own products
             if hasattr(module, "lora_A"):
                 module.merge()  # type: ignore[operator]
-        return cls(index, model.to(device_named(device)), RowMaker(config), record.fingerprint)
+        return cls(index, model.to(device_named(device)), RowMaker(model.config), record.fingerprint)
 
     @torch.inference_mode()
     def vectors(self, asked: Sequence[tuple[str, tuple[int, ...]]]) -> np.ndarray:
@@ -189,12 +168,7 @@ class NextHop:
         return queries / np.linalg.norm(queries, axis=1, keepdims=True)
 
 
-def encoder_folder(path: str | None) -> Path:
-    """Return the folder of a checkpoint, at `path` or the one that ships."""
-    return role_folder("thoughts", path)
-
-
 def fits(path: str | None, index: Index) -> bool:
     """Whether a checkpoint (`path` None: the one that ships) was trained on the vectors that an index has."""
-    record = read_tuned(encoder_folder(path), "thoughts", (KIND,))
+    record = read_tuned(role_folder("thoughts", path), "thoughts", (KIND,))
     return bool(record.base.get("weights") == (index.embedder.weights or index.embedder.identity))

@@ -53,7 +53,9 @@ class Reading:
         self.titles = [words(drop_qualifier(p.title)) for p in shown.passages]
         self.padded = [_padded([*words(p.title), *text]) for p, text in zip(shown.passages, self.texts, strict=True)]
         self.asked, self.chain = words(shown.question), words(shown.chain)
-        frequency = Counter(stem for text in self.padded for stem in stems_of(text.split()))
+        self.stems = [stems_of(text.split()) for text in self.padded]
+        self.sentences = [[stems_of(words(s)) for s in sentences_of(p.text)] for p in shown.passages]
+        frequency = Counter(stem for mine in self.stems for stem in mine)
         self.rarity = {stem: math.log(1 + self.count / n) for stem, n in frequency.items()}
         self.rarest = math.log(1 + self.count)
         self.question_stems, self.chain_stems = stems_of(self.asked), stems_of(self.chain)
@@ -82,12 +84,11 @@ class Reading:
 
     def covers(self, wanted: Collection[str]) -> list[float]:
         """Return `cover` of each passage's title and text."""
-        return [self.cover(wanted, stems_of(text.split())) for text in self.padded]
+        return [self.cover(wanted, mine) for mine in self.stems]
 
-    @staticmethod
-    def names(text: str) -> list[str]:
-        """Return the words of a text that begin with a capital."""
-        return _NAME.findall(text)
+    def new_names(self, text: str) -> frozenset[str]:
+        """Return stems of the names in a text that the question lacks: what leads on from it."""
+        return stems_of(words(" ".join(_NAME.findall(text)))) - self.question_stems
 
     @cached_property
     def strength(self) -> dict[tuple[int, int], float]:
@@ -120,9 +121,8 @@ class Reading:
 
     @cached_property
     def carried(self) -> dict[int, frozenset[str]]:
-        """Stems of the names in each start's text that the question lacks: what leads on from it."""
-        known = self.question_stems
-        return {a: stems_of(words(" ".join(self.names(self.shown.passages[a].text)))) - known for a in self.starts}
+        """The new names of each start."""
+        return {a: self.new_names(self.shown.passages[a].text) for a in self.starts}
 
     def best(self, pairs: Sequence[tuple[int, float]]) -> np.ndarray:
         """Return the largest value given to each passage."""
@@ -155,8 +155,7 @@ def _in_chain(read: Reading) -> list[bool]:
 
 
 def _best_sentence(read: Reading) -> list[float]:
-    parts = ([stems_of(words(s)) for s in sentences_of(p.text)] for p in read.shown.passages)
-    return [max((read.cover(read.rest, s) for s in sentences), default=0.0) for sentences in parts]
+    return [max((read.cover(read.rest, s) for s in sentences), default=0.0) for sentences in read.sentences]
 
 
 def _title_explained(read: Reading) -> list[float]:
@@ -173,8 +172,7 @@ def _title_explained(read: Reading) -> list[float]:
 def _carried(read: Reading) -> list[float]:
     """The rarity of the rarest name that the passage shares with the text of a start."""
     out = []
-    for i, text in enumerate(read.padded):
-        mine = stems_of(text.split())
+    for i, mine in enumerate(read.stems):
         shared = {s for a in read.starts if a != i for s in read.carried[a] & mine}
         out.append(max((read.rarity[s] for s in sorted(shared)), default=0.0) / read.rarest)
     return out

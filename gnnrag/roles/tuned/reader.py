@@ -113,10 +113,6 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         (answer,) = await self._batcher.results([task])
         return answer
 
-    async def close(self) -> None:
-        """Let the thread end."""
-        self._batcher.close()
-
     def _answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         styles = [task.style or answer_style(task.question.text) for task in tasks]
         short = [i for i, style in enumerate(styles) if style == "short"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,18 +14,9 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from gnnrag.devices import pass_rows
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import BUCKET
-from gnnrag.io import read_settings
-from gnnrag.roles.tuned.checkpoint import (
-    SPAN,
-    TunedRecord,
-    load_encoder,
-    load_tokenizer,
-    load_trained,
-    read_tuned,
-    save_trained,
-)
+from gnnrag.roles.tuned.checkpoint import SPAN, load_encoder, load_tokenizer, load_trained, read_tuned
 from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, Window, WindowMaker, padded
 
 _FLOOR = -20.0  # log-probability of a span that no window has
@@ -69,8 +60,14 @@ class SpanReader(nn.Module):
     question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
     """
 
+    role: ClassVar[str] = "reader"
+    kind: ClassVar[str] = SPAN
+    schema: ClassVar[type] = SpanReaderConfig
+
     def __init__(self, config: SpanReaderConfig) -> None:
         super().__init__()
+        if unknown := [name for name in config.features if name not in FEATURES]:
+            raise ConfigError(f"network.features: {unknown[0]!r} is not known; known: {', '.join(FEATURES)}")
         self.config = config
         self.encoder, width = load_encoder(config.base, config.train_layers)
         self.span = nn.Linear(width, 2)
@@ -198,22 +195,9 @@ def read_alone(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> li
     return found
 
 
-def save_span_reader(folder: Path, model: SpanReader, facts: dict[str, Any]) -> None:
-    """Write a checkpoint: trained weights and record."""
-    save_trained(folder, model, TunedRecord("reader", SPAN, facts=facts))
-
-
-def load_span_reader(folder: Path, record: TunedRecord, base: str | None = None) -> SpanReader:
-    """Load a checkpoint; ArtefactError: damaged, of another architecture or version, or made from another base."""
-    config = read_settings(SpanReaderConfig, record.settings, folder)
-    if unknown := [name for name in config.features if name not in FEATURES]:
-        raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
-    return load_trained(folder, record, SpanReader, config, base)
-
-
 @lru_cache(maxsize=2)  # the indexes of a server share the network
 def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> SpanReader:
-    return load_span_reader(folder, read_tuned(folder, "reader", (SPAN,)), base).to(device)
+    return load_trained(folder, read_tuned(folder, "reader", (SPAN,)), SpanReader, base).to(device)
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker:

@@ -18,16 +18,6 @@ from gnnrag.text.support import content_stems, said
 
 _OF_CANDIDATE = ("passage_overlap", "title_overlap", "near_overlap", "near_head", "fits", "length", "in_question",
                  "other_words", "passage_rank", "same_as_title", "kind_words", "kind_number")  # fmt: skip
-SIGNALS = (
-    *("probability", "margin", "span", "begin_end", "window_begin", "window_end"),  # of the network
-    *_OF_CANDIDATE,
-    # of the question, the share of names and whether a number is in neither sentence nor title, or not in the passage
-    *("names_unsaid", "names_elsewhere", "number_unsaid", "number_elsewhere"),
-    # of the question's words, the share in sentence and title, and the weightiest one that is missing there, or in the
-    # passage
-    *("sentence_share", "missing", "missing_in_passage"),
-    *("question_length", "has_names", "cosine"),
-)
 
 
 def signals(read: Any, chances: np.ndarray, cosine: float) -> dict[str, float]:
@@ -54,10 +44,13 @@ def signals(read: Any, chances: np.ndarray, cosine: float) -> dict[str, float]:
         "window_begin": seen[3],
         "window_end": seen[4],
         **values,
+        # the question's share of names, and whether a number, in neither sentence nor title, or not in the passage
         "names_unsaid": len(question.names - near) / max(1, len(question.names)),
         "names_elsewhere": len(question.names - whole) / max(1, len(question.names)),
         "number_unsaid": float(bool(question.numbers - said(text[start:end]).numbers)),
         "number_elsewhere": float(bool(question.numbers - said(text).numbers)),
+        # of the question's words, the share in sentence and title, and the weightiest one that is missing there, or in
+        # the passage
         "sentence_share": asked.share(near),
         "missing": max((asked.weight[stem] for stem in asked.stems - near), default=0.0) / 5,
         "missing_in_passage": max((asked.weight[stem] for stem in asked.stems - whole), default=0.0) / 5,

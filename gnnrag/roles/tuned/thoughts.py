@@ -75,10 +75,6 @@ class VectorThoughts(Role[ThoughtsTask, Thoughts]):
         (thoughts,) = await self._batcher.results([task])
         return thoughts
 
-    async def close(self) -> None:
-        """Let the thread end."""
-        self._batcher.close()
-
     def think(self, tasks: Sequence[ThoughtsTask]) -> list[Thoughts]:
         """Return two queries with their vectors for each task; fewer where fewer passages are shown."""
         position = self.encoder.index.position

@@ -129,7 +129,3 @@ class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
         scores = await self._batcher.results(pairs_of(task.question.text, task.chain.text, task.passages))
         session.record("verifier_scores", logits=[round(score, 4) for score in scores])
         return Verdict(tuple(task.passages[i].id for i in self.selection.places(scores)))
-
-    async def close(self) -> None:
-        """Let the thread end."""
-        self._batcher.close()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -19,7 +19,6 @@ from gnnrag.session import Session
 logger = logging.getLogger(__name__)
 BATCH = 16  # tasks of a model between two writes of a stage's journal
 NEWS_S = 30  # seconds between two lines on calls that are under way
-SHOWN = 20  # tasks that a model refused, of each writer, that the log names
 
 
 def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
@@ -36,24 +35,20 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
 class IndexTasks:
     """Writers by name: `triples`, `summary`, `report`, `curator`, `types`.
 
-    A writer whose results depend on the embedder says `uses_embedder = True`; offline ones get an object with it as
-    `embedder`. `usage` counts calls, tokens and flags of each, for the record of a stage.
+    `usage` counts calls, tokens and flags of each, for the record of a stage.
     """
 
-    def __init__(self, config: IndexConfig, embedder: Callable[[], Any]) -> None:
-        self.config, self._embedder = config, embedder
+    def __init__(self, config: IndexConfig) -> None:
+        self.config = config
         self.usage: dict[str, Counter[str]] = {}
         self._built: dict[str, Any] = {}
         self._spent: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
 
     def identity(self, name: str) -> Any:
         """Return JSON data that changes whenever a writer's results would."""
         writer = self._writer(name)
         options = getattr(self.config.writers, name).options
         identity: list[Any] = [writer.name.partition(".")[2], options, writer.version]
-        if writer.uses_embedder:
-            identity.append(self._embedder().identity)
         if prompters := writer.prompters:
             identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
         return identity
@@ -112,16 +107,8 @@ class IndexTasks:
                 raise LLMError(f"index: {problem}")
             if session.by_role[name]["rejected"] or session.by_role[name]["filtered"]:
                 problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["problem"]), "")
-                self._name_refused(name, task, problem)
+                logger.warning("index: %s refused for %s: %s", name, _named(task), problem)
         return results
-
-    def _name_refused(self, name: str, task: Any, problem: str) -> None:
-        """Log which task a model refused, and why; of many the first."""
-        self._refused[name] += 1
-        if self._refused[name] <= SHOWN:
-            logger.warning("index: %s refused for %s: %s", name, _named(task), problem)
-        if self._refused[name] == SHOWN:
-            logger.warning("index: what else is refused of %s is counted in the record of its stage", name)
 
     def count(self, name: str, usage: Counter[str]) -> None:
         """Count what a worker elsewhere has spent. Raises BudgetError where that has used up a limit."""
@@ -153,7 +140,7 @@ class IndexTasks:
             is_triples = name == "triples"
             impl = self.config.extract.format if is_triples else role.impl or writers.default
             settings = part_from_settings("writer", f"{name}.{impl}", role.options, f"index.writers.{name}.options")
-            given: dict[str, Any] = {"embedder": self._embedder}
+            given: dict[str, Any] = {}
             if is_triples or impl == "prompted":
                 backend, llm = model_settings(self.config, name)
                 given = {"backend": open_backend("index.llm", backend, llm, self.config.llm_cache)}
