@@ -38,22 +38,19 @@ History = Sequence[Answer | tuple[str, str]]  # oldest first
 ALWAYS = ("titles", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
 
 
-class AskOptions(TypedDict, total=False):
-    """How a question is asked; see `Index.ask`."""
-
-    method: str | None
-    retriever: str | None
-    settings: Settings | None
-    history: History
-    filter: str | None
-
-
 class SearchOptions(TypedDict, total=False):
     """How passages are searched; see `Index.ask`."""
 
     retriever: str | None
     settings: Settings | None
     filter: str | None
+
+
+class AskOptions(SearchOptions, total=False):
+    """How a question is asked; see `Index.ask`."""
+
+    method: str | None
+    history: History
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,11 +79,6 @@ class DataConfig:
     chunk_overlap: int = 0  # own documents: words that adjacent passages share
     missing_gold: Literal["error", "drop"] = "error"  # when a gold passage is not in the corpus
 
-    @property
-    def draw(self) -> tuple[int, int] | None:
-        """Sample size and seed; None: all questions are taken."""
-        return None if self.sample is None else (self.sample, self.sample_seed)
-
 
 @dataclass
 class TrackingConfig:

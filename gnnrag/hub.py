@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,15 @@ SUFFIXES = [
     ".lance",
 ]
 PATTERNS = [f"*{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
-_REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
     """Store a trained part or an index as the newest revision of `ORG/NAME`; returns the revision (40 hex digits).
 
-    Raises ConfigError for a folder that is not there, or a malformed name.
+    Raises ConfigError for a folder that is not there, and what the hub's client raises.
     """
     from huggingface_hub import HfApi
 
-    _check_name(repo)
     if not Path(folder).is_dir():
         raise ConfigError(f"hub: {folder} is no folder; give that of an index or a checkpoint")
     api = HfApi()
@@ -52,7 +49,6 @@ def from_pretrained(repo: str, *, revision: str | None = None) -> Path:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    _check_name(repo)
     folder = Path(constants.HF_HOME, "gnnrag", f"{repo.replace('/', '--')}@{revision or 'main'}")
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS, local_dir=folder))
@@ -70,8 +66,3 @@ def with_pulled(settings: Any) -> Any:
         return settings
     repo, _, revision = settings.removeprefix(PREFIX).partition("@")
     return str(from_pretrained(repo, revision=revision or None))
-
-
-def _check_name(repo: str) -> None:
-    if not _REPO.fullmatch(repo):
-        raise ConfigError(f"hub: {repo!r} is no name of a repository; write ORG/NAME")

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -268,15 +267,6 @@ def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) 
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(given[name])
-
-
-def check_tokenizer(folder: Path) -> None:
-    """Raise ConfigError for a SentencePiece tokenizer (DeBERTa-v3, T5, Llama-2) without sentencepiece installed."""
-    names = ("spm.model", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-    if (folder / "tokenizer.json").is_file() or not any((folder / name).is_file() for name in names):
-        return
-    if find_spec("sentencepiece") is None:
-        raise ConfigError(f"{folder}: its tokenizer needs sentencepiece: pip install 'gnnrag[sentencepiece]'")
 
 
 def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str, Any]:

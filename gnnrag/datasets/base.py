@@ -26,15 +26,12 @@ from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import OnProgress, Passage, Question, no_progress
 
-_LONG_PASSAGES: dict[str, Callable[[Path, Chunking, Skips], list[Passage]]] = {
-    "multihop_rag": long.multihop_rag_passages,
-    "graphrag_bench": long.graphrag_bench_passages,
-    "ultradomain": long.ultradomain_passages,
-}
-_LONG_QUESTIONS: dict[str, Callable[[Path, Sequence[Passage], Skips, MissingGold], list[Question]]] = {
-    "multihop_rag": long.multihop_rag_questions,
-    "graphrag_bench": long.graphrag_bench_questions,
-    "ultradomain": long.ultradomain_questions,
+_ReadPassages = Callable[[Path, Chunking, Skips], list[Passage]]
+_ReadQuestions = Callable[[Path, Sequence[Passage], Skips, MissingGold], list[Question]]
+_LONG: dict[str, tuple[_ReadPassages, _ReadQuestions]] = {
+    "multihop_rag": (long.multihop_rag_passages, long.multihop_rag_questions),
+    "graphrag_bench": (long.graphrag_bench_passages, long.graphrag_bench_questions),
+    "ultradomain": (long.ultradomain_passages, long.ultradomain_questions),
 }
 
 
@@ -148,7 +145,7 @@ def load_configured(data: DataConfig) -> Dataset:
         data.limit,
         chunking=chunking(data),
         missing_gold=data.missing_gold,
-        sample=data.draw,
+        sample=None if data.sample is None else (data.sample, data.sample_seed),
     )
     return loaded if data.titles else loaded.without_titles()
 
@@ -205,7 +202,7 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
         return kb.load_passages(source.path, skips)
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
-    passages = _LONG_PASSAGES[source.layout](source.path, chunking, skips)
+    passages = _LONG[source.layout][0](source.path, chunking, skips)
     if not passages:
         raise DataError(source.path, "holds no text")
     return passages
@@ -219,7 +216,7 @@ def _questions(
     missing_gold: MissingGold,
 ) -> list[Question]:
     if source.is_own_format(file):
-        questions = _LONG_QUESTIONS[source.layout](file, passages, skips, missing_gold)
+        questions = _LONG[source.layout][1](file, passages, skips, missing_gold)
         if not questions:
             raise DataError(file, f"holds no usable questions. {skips.summary()}".strip())
         return questions

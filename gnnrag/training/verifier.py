@@ -21,7 +21,6 @@ from transformers import EarlyStoppingCallback
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import quiet_loading
-from gnnrag.io import check_tokenizer
 from gnnrag.parts import from_settings
 from gnnrag.roles.tuned.checkpoint import base_folder, base_record
 from gnnrag.roles.tuned.verifier import Selection, load_cross_encoder, pairs_of, save_cross_encoder, scores_of
@@ -189,7 +188,6 @@ def open_base(config: CrossEncoderConfig) -> CrossEncoder:
     Raises ConfigError where the base is not there, or cannot be loaded.
     """
     folder, _ = base_folder(config.base)
-    check_tokenizer(Path(folder))
     try:
         with quiet_loading():
             model = CrossEncoder(

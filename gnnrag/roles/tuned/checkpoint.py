@@ -15,7 +15,6 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.io import (
     WEIGHTS,
-    check_tokenizer,
     digest,
     file_digest,
     fill,
@@ -153,7 +152,6 @@ def load_tokenizer(base: str) -> Any:
     from transformers import AutoTokenizer
 
     folder, _ = base_folder(base)
-    check_tokenizer(Path(folder))
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
