@@ -26,7 +26,6 @@ from gnnrag.parts import from_settings
 from gnnrag.roles.tuned.checkpoint import base_folder, base_record
 from gnnrag.roles.tuned.verifier import Selection, load_cross_encoder, pairs_of, save_cross_encoder, scores_of
 from gnnrag.run.rundir import code_version
-from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import CommonConfig, Count
 from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.loop import means
@@ -87,7 +86,7 @@ class VerifierTraining(RowsTraining):
     columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
     config: TrainVerifierConfig
 
-    def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
+    def fit(self, run: TrainingRun) -> Fitted | None:
         """Train by the Trainer of sentence-transformers; see `hf_trainer.fit`."""
         self.best, network = run.path / "best", self.config.network
 
@@ -96,7 +95,7 @@ class VerifierTraining(RowsTraining):
             whole = merged(model, network) if network.rank else model
             whole.save_pretrained(str(folder), create_model_card=False)
 
-        return fit(run, self.context, tracker, self.trainer, save)
+        return fit(run, self.context, self.trainer, save)
 
     @cached_property
     def model(self) -> CrossEncoder:
