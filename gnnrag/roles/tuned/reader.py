@@ -149,7 +149,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if finding.confidence < self._least(task, COMPARED):
             return Answer("", thought=f"withheld: {finding.how}")
         support = tuple(task.passages[i].id for i in finding.passages)
-        return Answer(finding.text, support, finding.confidence, finding.how, ("guess",) if finding.is_guess else ())
+        return Answer(
+            finding.text, support, finding.confidence, finding.how, ("guess",) if finding.how == "guess" else ()
+        )
 
     def _spanned(self, task: ReaderTask, read: Read, chances: np.ndarray) -> Answer:
         """Return the answer that the network ranks first, with how likely it is right."""
