@@ -20,10 +20,10 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from transformers import EarlyStoppingCallback
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.index.embedder import quiet_loading
+from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.io import check_tokenizer
 from gnnrag.parts import from_settings
-from gnnrag.roles.tuned.checkpoint import TunedRecord, base_folder, base_record, write_tuned
+from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
 from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
@@ -195,7 +195,7 @@ def open_base(config: CrossEncoderConfig) -> CrossEncoder:
 
     Raises ConfigError where the base is not there, or cannot be loaded.
     """
-    folder, _ = base_folder(config.base)
+    folder, _ = model_folder(config.base)
     check_tokenizer(Path(folder))
     try:
         with quiet_loading():
