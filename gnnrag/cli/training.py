@@ -55,8 +55,9 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
-    with progress_bar() as advance:
-        data = context.in_turn(lambda: kind.open(config, context, advance))
+    # The first process of a node makes indexes and subgraphs; the others find them on disk.
+    with progress_bar() as advance, context.accelerator.local_main_process_first():
+        data = kind.open(config, context, advance)
     cross = kind.is_crossed(config)
     folds = list(range(config.folds.count)) if cross else [config.folds.report]
     rows: Report = []
@@ -119,14 +120,12 @@ def collect_traces(settings: Settings) -> None:
     Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/traces.py) stand beside
     those of the run: keep.helped=false mine=[bm25,dense] folds.count=5. The same command continues.
     """
-    from gnnrag.training.traces import TracesConfig, check_out, collect, recorded_roles
+    from gnnrag.training.traces import TracesConfig, collect
 
     names = {field.name for field in fields(TracesConfig)}
     own = [item for item in settings if item.partition("=")[0].partition(".")[0] in names and "=" in item]
     config = load_config(TracesConfig, None, own)
-    check_out(config)
     run = load_config(EvaluateConfig, *split([item for item in settings if item not in own]))
-    recorded_roles(run)  # a method without them is refused before the data is read
     with progress_bar() as advance:
         questions, label = [0], run_label(run)
         observer = Observer(advance, lambda _: advance(label, 1, questions[-1]), note, questions.append)
