@@ -28,8 +28,8 @@ from matplotlib import pyplot
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.index.embedder import make_embedder
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
 from gnnrag.roles.tuned.checkpoint import RECORD, load_trained, read_tuned
 from gnnrag.roles.tuned.span_items import ItemMaker

@@ -147,13 +147,6 @@ class Index:
             write_report(local_folder(folder), data.report)
         return cls(folder, config=config, settings=settings)
 
-    @classmethod
-    def open(
-        cls, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
-    ) -> Index:
-        """Open an index folder; arguments and errors as those of the class."""
-        return cls(path, config=config, settings=settings)
-
     def add(
         self,
         documents: str | Path | Dataset,

@@ -8,7 +8,6 @@ A *choice* section names a part and carries its settings. `retriever: chg` and `
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag.errors import ConfigError
 from gnnrag.executors import ExecutorConfig
-from gnnrag.index_config import CommunityConfig as CommunityConfig
-from gnnrag.index_config import EmbedderConfig as EmbedderConfig
-from gnnrag.index_config import ExtractConfig as ExtractConfig
-from gnnrag.index_config import GraphConfig as GraphConfig
-from gnnrag.index_config import IndexConfig as IndexConfig
-from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
-from gnnrag.index_config import RoleConfig as RoleConfig
-from gnnrag.index_config import TextConfig as TextConfig
-from gnnrag.index_config import TreeConfig as TreeConfig
+from gnnrag.index_config import IndexConfig, RoleConfig
 from gnnrag.parts import from_settings, is_part, layered, part_from_settings, settings_of
 
 T = TypeVar("T")
@@ -80,8 +71,8 @@ class DataConfig:
     path: str = "data/sample"  # folder or file, see data/README.md
     split: str = "dev"
     questions: str | None = None  # a questions file from elsewhere, on the same corpus
-    limit: int | None = None  # only the first so many questions; for a knowledge base: of each file
-    sample: int | None = None  # sample so many questions, stratified by type
+    limit: Annotated[int, Ge(1)] | None = None  # only the first so many questions; for a knowledge base: of each file
+    sample: Annotated[int, Ge(1)] | None = None  # sample so many questions, stratified by type
     sample_seed: int = 0  # seed of that sample
     titles: bool = True  # false: drop the titles of passages
     chunk_words: int = 100  # own documents: approximate words per passage
@@ -280,9 +271,6 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
         setting = "index.path" if (path / "passages.lance").is_dir() else "data.path"
         raise ConfigError(f"{path} is a folder, and no config file: {setting}={path} names it")
     if not path.is_file():
-        beside = sorted(p.name for p in path.parent.glob("*.yaml"))
-        if close := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8):
-            examples = str(path.with_name(close[0]))
         raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}

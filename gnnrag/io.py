@@ -257,19 +257,14 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def check_shapes(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
-    """Raise ArtefactError naming the first tensor of a network that is missing, of another shape, or too many."""
+def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
+    """Copy weights into a network. Raises ArtefactError naming a tensor that is missing, too many, or misshapen."""
+    import torch
+
     for name in [*wanted, *given]:
         shapes = [tuple(of[name].shape) if name in of else None for of in (given, wanted)]
         if shapes[0] != shapes[1]:
             raise ArtefactError(f"{path}: tensor {name!r} has shape {shapes[0]}, the architecture wants {shapes[1]}")
-
-
-def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a network. Raises ArtefactError where they are of another one."""
-    import torch
-
-    check_shapes(wanted, given, path)
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(given[name])
@@ -310,15 +305,3 @@ def folds_of(run: Path) -> list[Path]:
     """Return the folders of a training with cross=true, `fold0`, `fold1`, ..., in its run directory; else none."""
     found = [path for path in run.glob("fold*") if path.name[4:].isdecimal() and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name[4:]))
-
-
-def folds_advice(run: Path, part: str) -> str:
-    """Return what to do where a training with cross=true is given for one checkpoint of `part`; else an empty text."""
-    folds = folds_of(run)
-    if not folds:
-        return ""
-    return (
-        f"{run} holds a checkpoint for each of {len(folds)} folds (cross=true): give one of them, such as {folds[0]}, "
-        "or have each question answered by the fold that did not see it: "
-        f"gnnrag cross-validate CONFIG {part}={run}"
-    )

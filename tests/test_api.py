@@ -191,7 +191,7 @@ def test_what_is_no_question_and_no_index(index: Index, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="k=0"):
         index.search("x", 0)
     with pytest.raises(ArtefactError, match="none"):
-        Index.open(tmp_path / "none")
+        Index(tmp_path / "none")
 
 
 def test_a_build_undoes_changes_only_when_told(folder: Path) -> None:

@@ -73,9 +73,8 @@ def test_broken_files(text, tmp_path):
         load(yaml=text, tmp_path=tmp_path)
 
 
-def test_a_missing_file_names_one_beside_it(tmp_path):
-    (tmp_path / "musique.yaml").touch()
-    with pytest.raises(ConfigError, match=r"musique\.yaml"):
+def test_a_missing_file_and_a_folder(tmp_path):
+    with pytest.raises(ConfigError, match=r"musiqe\.yaml"):
         load_config(EvaluateConfig, tmp_path / "musiqe.yaml")
     with pytest.raises(ConfigError, match="folder"):
         load_config(EvaluateConfig, tmp_path)

@@ -7,9 +7,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
+from gnnrag.index_config import ExtractConfig
 from gnnrag.pages.inspection import inspect_index, summarise_graph
 from tests.helpers.indexes import HASH, build
 

@@ -186,14 +186,6 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
     open_run(tmp_path).close()
 
 
-def test_made_by(tmp_path: Path) -> None:
-    run = open_run(tmp_path)
-    assert run.made_by == set()
-    add(run, predict("q1"))
-    run.close()
-    assert open_run(tmp_path).made_by == {c for c in [code_version()] if c}
-
-
 def test_read_predictions_changes_nothing(tmp_path: Path) -> None:
     run = open_run(tmp_path)
     add(run, predict("q1"))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import SentenceEmbedder
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.io import load_tensors, save_tensors
 from gnnrag.roles.tuned.checkpoint import load_encoder
 from tests.helpers.tiny_encoder import make_tiny_encoder

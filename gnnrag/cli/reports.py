@@ -23,8 +23,7 @@ from gnnrag.cli.console import (
 )
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
-from gnnrag.metrics.comparison import differences, load_runs, main_metrics, overlap
-from gnnrag.metrics.long_answers import TEXT
+from gnnrag.metrics.comparison import differences, load_runs, main_metrics
 from gnnrag.metrics.replies import is_error
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
@@ -47,18 +46,15 @@ def compare(
 ) -> None:
     """Compare runs with the first one: a table, the significance of the differences, a page.
 
-    Runs must have answered the same questions. --json also has the figures by type of question, hops, length and round,
-    and how often both are right, one, or none.
+    Runs must have answered the same questions. --json also has the figures by type of question, hops, length and round.
     """
     loaded = load_runs(runs)
     metrics = metric or main_metrics(loaded)
     rows = differences(loaded, metrics)
     if html:
         write_atomic(html, comparison_page(runs, loaded, data))
-    scored = [m for m in metrics if not m.startswith(TEXT)]  # by texts no answer is right or wrong
-    shares = [{"run": r.name, "metric": m, **overlap(loaded[0], r, m)} for r in loaded[1:] for m in scored]
     if as_json:
-        content = {"runs": {r.name: r.metrics for r in loaded}, "differences": rows, "overlap": shares}
+        content = {"runs": {r.name: r.metrics for r in loaded}, "differences": rows}
         print(json.dumps(content, ensure_ascii=False, indent=2))
         return
     print(metrics_table([(r.name, r.metrics) for r in loaded]))

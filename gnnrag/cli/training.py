@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, StoppedError, nearest
+from gnnrag.errors import StoppedError
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label, stop_flag
@@ -22,7 +22,7 @@ PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say wh
 
 
 def train(
-    part: Annotated[str, typer.Argument(help="gnn, verifier, thoughts, reader or encoder")],
+    part: Annotated[Literal["gnn", "verifier", "thoughts", "reader", "encoder"], typer.Argument()],
     settings: Settings = [],  # noqa: B006
 ) -> None:
     """Train a part that methods and retrievers take, once or (cross=true) once for each fold.
@@ -35,13 +35,8 @@ def train(
     The same command continues a run that was cut off. The last line printed is the run directory: give it as
     roles.verifier.path=DIR roles.verifier=tuned, or gnn.checkpoint=DIR.
     """
-    from gnnrag.training import TRAININGS
-
-    script = f"train_{part}.py"
-    if script not in TRAININGS:
-        raise ConfigError(f"train {part}: {nearest(part, [name[6:-3] for name in TRAININGS])}")
     with stop_flag() as stop:
-        run_training(script, settings, stop.is_set)
+        run_training(f"train_{part}.py", settings, stop.is_set)
 
 
 def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] = lambda: False) -> Path:
@@ -60,8 +55,9 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
-    with progress_bar() as advance:
-        data = context.in_turn(lambda: kind.open(config, context, advance))
+    # The first process of a node makes indexes and subgraphs; the others find them on disk.
+    with progress_bar() as advance, context.accelerator.local_main_process_first():
+        data = kind.open(config, context, advance)
     cross = kind.is_crossed(config)
     folds = list(range(config.folds.count)) if cross else [config.folds.report]
     rows: Report = []
@@ -124,14 +120,12 @@ def collect_traces(settings: Settings) -> None:
     Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/traces.py) stand beside
     those of the run: keep.helped=false mine=[bm25,dense] folds.count=5. The same command continues.
     """
-    from gnnrag.training.traces import TracesConfig, check_out, collect, recorded_roles
+    from gnnrag.training.traces import TracesConfig, collect
 
     names = {field.name for field in fields(TracesConfig)}
     own = [item for item in settings if item.partition("=")[0].partition(".")[0] in names and "=" in item]
     config = load_config(TracesConfig, None, own)
-    check_out(config)
     run = load_config(EvaluateConfig, *split([item for item in settings if item not in own]))
-    recorded_roles(run)  # a method without them is refused before the data is read
     with progress_bar() as advance:
         questions, label = [0], run_label(run)
         observer = Observer(advance, lambda _: advance(label, 1, questions[-1]), note, questions.append)

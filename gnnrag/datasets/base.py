@@ -5,7 +5,6 @@ Which of these it is, `find_source` tells by the names of files; of a `.jsonl` f
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections import defaultdict
@@ -24,7 +23,6 @@ from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import FileReport
 from gnnrag.datasets.hipporag import MissingGold
 from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.releases import advice
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import OnProgress, Passage, Question, no_progress
 
@@ -116,11 +114,8 @@ def load_dataset(
         DataError: something is missing or broken; the message says where, and how to mend it.
         ConfigError: a setting is out of range.
     """
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit={limit}: must be at least 1, or null for all questions")
-    if sample and (limit is not None or sample[0] < 1):
-        problem = f"data.sample={sample[0]} (with data.limit={limit})"
-        raise ConfigError(f"{problem}: give data.limit for the first questions, or data.sample, at least 1, for a draw")
+    if sample and limit is not None:
+        raise ConfigError("give data.limit for the first questions, or data.sample for a draw, not both")
     source, skips = find_source(Path(path)), Skips()
     passages = _passages(source, chunking or Chunking(), skips)
     nodes: Mapping[str, tuple[str, ...]] = {}
@@ -281,12 +276,12 @@ def find_source(path: Path) -> Source:
     if source := _long_file(path):
         return source
     if not path.is_file():
-        raise DataError(path, _missing(path))
+        where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
+        raise DataError(path, f"does not exist{where}; data/README.md says how to get the benchmarks")
     if path.suffix.lower() in SUFFIXES:
         return Source("folder", path, path.name)
-    if path.suffix == ".json":
-        raise DataError(path, f"has no corpus beside it; expected {corpus.name}, as in HippoRAG's release")
-    raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(SUFFIXES))}")
+    known = ", ".join(sorted(SUFFIXES))
+    raise DataError(path, f"is neither a release with {corpus.name} beside it nor a document of a type in {known}")
 
 
 def _of_folder(path: Path) -> Source:
@@ -335,13 +330,3 @@ def _domains(folder: Path) -> Iterator[Source]:
     for file in sorted(folder.glob("*.jsonl")):
         if long.is_ultradomain(file):
             yield Source("ultradomain", file, file.stem, file)
-
-
-def _missing(path: Path) -> str:
-    """Return what to tell somebody whose path does not exist: names like it, or how to get the benchmark it names."""
-    fix = "give a folder or file with data.path=PATH; data/README.md says how to get the benchmarks"
-    where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
-    names = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=3)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    return f"does not exist{where}{hint}; {advice(path) or fix}"

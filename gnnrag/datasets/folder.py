@@ -21,7 +21,6 @@ from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.metadata import with_one_type
-from gnnrag.datasets.releases import advice
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.io import read_object, write_json
 from gnnrag.types import OnProgress, Passage, no_progress
@@ -126,8 +125,7 @@ def load_documents(
             progress("files", 1, len(files))
     if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
-        where = f" {known}" if (known := advice(path)) else ""
-        raise DataError(path, f"holds no documents with text ({', '.join(sorted(SUFFIXES))}).{seen}{where}")
+        raise DataError(path, f"holds no documents with text ({', '.join(sorted(SUFFIXES))}).{seen}")
     return Folder(documents, tuple(reports))
 
 

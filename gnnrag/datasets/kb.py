@@ -11,7 +11,7 @@ release has them: `N-hop/vanilla/qa_<split>.txt`, with types in `N-hop/qa_<split
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -72,9 +72,13 @@ class Part:
     @property
     def passage(self) -> Passage:
         """The part as text; the title is the entity's name."""
+        return Passage(self.id, self.name, self.summary())
+
+    def summary(self, facts: int | None = None) -> str:
+        """Return what the entity is, and its first facts (None: all)."""
         kinds = kinds_of(self.type)
         first = [f"{self.name} is {' and '.join(kinds)}."] if kinds else []
-        return Passage(self.id, self.name, " ".join([*first, *(state(fact, self.name) for fact in self.triples)]))
+        return " ".join([*first, *(state(fact, self.name) for fact in self.triples[:facts])])
 
 
 def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
@@ -203,8 +207,8 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
 
 def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Question:
     extra = dict(question.extra)
-    nodes = _texts(file, question, extra, "nodes", question.answers)
-    relations = _texts(file, question, extra, "relations", relations_of(question.type))
+    nodes = list(extra.get("nodes", question.answers))
+    relations = list(extra.get("relations", relations_of(question.type)))
     anchor = extra.get("anchor")
     for name in [*nodes, *([] if anchor is None else [anchor])]:
         if name not in names:
@@ -214,13 +218,6 @@ def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Quest
     return replace(
         question, gold=gold, extra=extra | {"nodes": nodes} | ({"relations": relations} if relations else {})
     )
-
-
-def _texts(file: Path, question: Question, extra: Mapping[str, object], key: str, default: Iterable[str]) -> list[str]:
-    value = extra.get(key, list(default))
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(file, f"question {question.id!r}: {key!r} must be a list of strings, not {value!r}")
-    return value
 
 
 # What joins a film to a thing of each kind that MetaQA's types of questions name. All triples are of a film.

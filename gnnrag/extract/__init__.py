@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gnnrag.config import ExtractConfig
 from gnnrag.extract.base import Extractor
+from gnnrag.index_config import ExtractConfig
 
 
 def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, Extractor
+from gnnrag.index_config import ExtractConfig
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage

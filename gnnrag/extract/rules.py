@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
 from gnnrag.extract.entity_types import named_type, opening, type_names
+from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
 from gnnrag.text.terms import GENERAL_WORDS, find_terms

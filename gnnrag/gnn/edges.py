@@ -21,11 +21,7 @@ class SortedEdges:
 
     @classmethod
     def sort(cls, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> SortedEdges:
-        """Sort edges. ValueError: one lies outside the graph."""
-        if len(source) and not (
-            0 <= int(torch.minimum(source, target).min()) <= int(torch.maximum(source, target).max()) < num_nodes
-        ):
-            raise ValueError(f"edges: a node lies outside 0 .. {num_nodes - 1}")
+        """Sort edges."""
         width = int(relation.max()) + 1 if len(relation) else 1
         order = torch.argsort(target * width + relation, stable=True)
         return cls(order, source[order], relation[order], target[order], num_nodes)

@@ -22,25 +22,24 @@ from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question
 
 KS = (1, 2, 5, 10)
+KEPT = 10  # places of a ranking in the report
 
 
-def rank_examples(
-    model: nn.Module, examples: Iterable[Example], device: torch.device, keep: int = 10
-) -> list[dict[str, Any]]:
+def rank_examples(model: nn.Module, examples: Iterable[Example], device: torch.device) -> list[dict[str, Any]]:
     """Rank candidates, one question at a time; a `ranking_row` of corpus positions each."""
     rows = []
     for example in examples:
         logits, order = ranked(model, example, device)
-        rows.append(ranking_row(example, example.subgraph.passages, logits, order, keep))
+        rows.append(ranking_row(example, example.subgraph.passages, logits, order))
     return rows
 
 
-def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray, keep: int) -> dict[str, Any]:
-    """Return `id`, `ranking` (`keep` of the nodes' ids), `scores`, and `metrics`; `order` is of the candidates."""
+def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray) -> dict[str, Any]:
+    """Return `id`, `ranking` (`KEPT` of the nodes' ids), `scores`, and `metrics`; `order` is of the candidates."""
     return {
         "id": example.id,
-        "ranking": ids[order[:keep]].tolist(),
-        "scores": [round(float(x), 5) for x in logits[order[:keep]]],
+        "ranking": ids[order[:KEPT]].tolist(),
+        "scores": [round(float(x), 5) for x in logits[order[:KEPT]]],
         "metrics": ranking_metrics(example.targets[order], example.lost),
     }
 
@@ -190,19 +189,17 @@ class EntitySet:
             self._vectors = dict(zip(texts, rows.astype(np.float32), strict=True))
         return self._vectors[text]
 
-    def rank(
-        self, model: nn.Module, items: Sequence[int], device: torch.device, keep: int = 10
-    ) -> list[dict[str, Any]]:
+    def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
         """Rank the entities of some questions' neighbourhoods; rows as of `rank_examples`, and what F1 is made of."""
-        return [self._row(model, i, device, keep) for i in items]
+        return [self._row(model, i, device) for i in items]
 
-    def _row(self, model: nn.Module, i: int, device: torch.device, keep: int) -> dict[str, Any]:
+    def _row(self, model: nn.Module, i: int, device: torch.device) -> dict[str, Any]:
         example = self[i]
         logits, order = ranked(model, example, device) if self.can_train(i) else (np.zeros(0), np.zeros(0, np.int64))
         is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
-        shown = max(keep, int((chances > LEAST).sum()))
+        shown = max(KEPT, int((chances > LEAST).sum()))
         return {
-            **ranking_row(example, example.subgraph.nodes, logits, order, keep),
+            **ranking_row(example, example.subgraph.nodes, logits, order),
             "chances": [round(float(x), 5) for x in chances[:shown]],
             "is_right": is_right[:shown].astype(int).tolist(),
             "gold": int(is_right.sum()) + example.lost,
@@ -250,7 +247,7 @@ class SupportSet(EntitySet):
         stated = np.repeat(np.arange(len(lists)), lists.sizes)[self._is_gold(i)[lists.values]]
         return np.union1d(stated, np.array(self._gold(i)[0], dtype=np.int64))
 
-    def _row(self, model: Any, i: int, device: torch.device, keep: int) -> dict[str, Any]:
+    def _row(self, model: Any, i: int, device: torch.device) -> dict[str, Any]:
         example, has_start = self[i], self.can_train(i)
         if has_start:
             nodes, count = example.subgraph.nodes, self.source.graph.num_entities
@@ -265,8 +262,8 @@ class SupportSet(EntitySet):
         is_gold = self._is_gold(i)
         return {
             "id": example.id,
-            "ranking": order[:keep].tolist(),
-            "scores": [round(float(x), 6) for x in scores[order[:keep]]],
+            "ranking": order[:KEPT].tolist(),
+            "scores": [round(float(x), 6) for x in scores[order[:KEPT]]],
             "metrics": ranking_metrics(is_gold[order], 0),
             "has_start": has_start,
         }

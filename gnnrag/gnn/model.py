@@ -129,11 +129,10 @@ class QueryGNN(nn.Module):
             self.gate = nn.Sequential(nn.Linear(len(config.edge_features), _GATE_WIDTH), nn.ReLU(), last)
 
     def forward(self, batch: GraphBatch, query: Tensor | None = None) -> Tensor:
-        """Return the logits of all nodes, (N, B); ConfigError where features of the batch are not those of the network.
+        """Return the logits of all nodes, (N, B).
 
         `query`, (Q, d) states, replaces those of `batch.questions`.
         """
-        self._check(batch)
         rels = self._encode_relations(batch.relation_vectors)
         asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
         q = self.question_mlp(asked) if query is None else query
@@ -150,17 +149,6 @@ class QueryGNN(nn.Module):
             vectors = vectors.roll(len(vectors) // 2, 0)
         start = self.rel_mlp(vectors)
         return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
-
-    def _check(self, batch: GraphBatch) -> None:
-        for name, names, given in (
-            ("features", self.config.features, batch.features),
-            ("edge_features", self.config.edge_features, batch.edge_features),
-        ):
-            found = 0 if given is None else given.shape[-1]
-            if names and found != len(names):
-                raise ConfigError(f"the network reads {len(names)} {name} ({', '.join(names)}), the graph has {found}")
-        if batch.questions.shape[1] != self.text_size:
-            raise ConfigError(f"question vectors of length {batch.questions.shape[1]}: must be {self.text_size}")
 
     def _has_text(self, batch: GraphBatch) -> bool:
         return hasattr(self, "node_mlp") and batch.node_vectors is not None
@@ -247,9 +235,5 @@ def check_config(config: GNNConfig) -> None:
         raise ConfigError(
             "gnn.mode=entity has no texts or features of nodes: set gnn.fusion=none and clear gnn.features"
         )
-    if config.mode == "entity" and config.edge_features:
-        raise ConfigError("gnn.mode=entity has no features of edges: clear gnn.edge_features")
     if config.residual and (missing := [name for name in _NEEDED if name not in config.features]):
         raise ConfigError(f"gnn.residual=true needs the feature {missing[0]!r}: add it to gnn.features")
-    if config.message == "rotate" and config.dim % 2:
-        raise ConfigError(f"gnn.dim={config.dim} with gnn.message=rotate: must be even")

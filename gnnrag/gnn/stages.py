@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.utils import scatter, softmax
 
-from gnnrag.errors import ConfigError
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.examples import EntitySet, Example, ExampleSet
@@ -25,15 +24,12 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import join
 from gnnrag.graphs.messages import MessageGraph
 
+if TYPE_CHECKING:
+    from gnnrag.training.base import Draws
+
 Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
 _EPSILON = 1e-5
 HITS = (1, 3, 10)
-
-
-class Batches(Protocol):
-    """Set and item of each place of a step's batch; see `gnnrag.training.base.Draws`."""
-
-    def __getitem__(self, step: int) -> list[tuple[str, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -166,15 +162,13 @@ class TripleTable:
         low, high = np.searchsorted(self._keys, [key, key + 1])
         return np.unique(self._tails[low:high])
 
-    def complete(self, triple: int, lost_head: bool, count: int, rng: np.random.Generator) -> TripleQuery | None:
-        """Make a query of a triple, negatives drawn with replacement; None where every node is an answer."""
+    def complete(self, triple: int, lost_head: bool, count: int, rng: np.random.Generator) -> TripleQuery:
+        """Make a query of a triple, negatives drawn with replacement."""
         head, relation, tail = self.graph.triples[triple].astype(np.int64).tolist()
         if lost_head:
             head, relation, tail = tail, relation + self.graph.num_relations, head
         known = self.tails(head, relation)
         left = self.graph.num_nodes - len(known)
-        if left <= 0:
-            return None
         # The k-th node that is not known: k plus the known ones at or before it.
         ranks = np.floor(rng.random(count) * left).astype(np.int64)
         negatives = ranks + np.searchsorted(known - np.arange(len(known)), ranks, side="right")
@@ -209,7 +203,7 @@ class CompletionTask:
         graphs: Mapping[str, MessageGraph],
         bases: Mapping[str, GraphBatch],
         config: CompletionConfig,
-        draws: Batches,
+        draws: Draws,
         save: Saver,
         seed: int = 0,
     ) -> None:
@@ -221,18 +215,10 @@ class CompletionTask:
         rng = np.random.default_rng([self.seed, step])
         places = self.draws[step]
         name = places[0][0]
-        queries = [self._query(name, i, 2 * n >= len(places), rng) for n, (_, i) in enumerate(places)]
-        hidden = self.tables[name].hidden(queries)
+        table, count = self.tables[name], self.config.negatives
+        queries = [table.complete(i, 2 * n >= len(places), count, rng) for n, (_, i) in enumerate(places)]
+        hidden = table.hidden(queries)
         return [CompletionItem(name, query, hidden) for query in queries]
-
-    def _query(self, name: str, triple: int, lost_head: bool, rng: np.random.Generator) -> TripleQuery:
-        """Make the query of a triple, or of the next one that has negatives."""
-        table = self.tables[name]
-        count = len(table.graph.triples)
-        for offset in range(count):
-            if query := table.complete((triple + offset) % count, lost_head, self.config.negatives, rng):
-                return query
-        raise ConfigError(f"graph {name!r}: every node answers every triple; there is nothing to learn from it")
 
     def loss(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
         """Return one loss for each query."""
@@ -280,8 +266,7 @@ class CompletionTask:
             rng = np.random.default_rng([self.seed, 1])
             count = min(self.config.triples, len(table.graph.triples))
             chosen = rng.choice(len(table.graph.triples), size=count, replace=False)
-            found = [table.complete(int(t), lost, 0, rng) for t in chosen for lost in (False, True)]
-            queries = [query for query in found if query is not None]
+            queries = [table.complete(int(t), lost, 0, rng) for t in chosen for lost in (False, True)]
             for start in range(0, len(queries), size):
                 mine = queries[start : start + size]
                 hidden = table.hidden(mine)
@@ -348,7 +333,7 @@ class RetrievalTask:
     """Trains on the questions of one pool; those of another choose the weights by `metric` (`recall@5`, `mrr`)."""
 
     def __init__(
-        self, train: Pool, validation: Pool, losses: LossConfig, draws: Batches, save: Saver, metric: str = "recall@5"
+        self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws, save: Saver, metric: str = "recall@5"
     ) -> None:
         self.train, self.validation, self.losses, self.draws = train, validation, losses, draws
         self.save, self.metric = save, metric

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gnnrag.arrays import Lists
-from gnnrag.config import TreeConfig
 from gnnrag.errors import ConfigError
+from gnnrag.index_config import TreeConfig
 
 _BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
 _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.io import cache_folder, digest, file_digest
 from gnnrag.text.normalise import find_words
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.extract import make_extractor
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
+from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.text.analyse import PassageText, analyse, resolve_language
 from gnnrag.types import Passage
 

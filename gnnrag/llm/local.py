@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
 from gnnrag.io import digest, file_digest, read_json
@@ -90,10 +92,7 @@ def check_causal(files: ModelFiles) -> None:
     """Raise ConfigError where config.json names no causal language model."""
     name = next(iter(read_json(files.base / "config.json").get("architectures") or ()), "(none named)")
     if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
-        raise ConfigError(
-            f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM); a classifier "
-            "goes into a tuned role"
-        )
+        raise ConfigError(f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM)")
 
 
 def require(package: str, backend: str, fix: str) -> None:
@@ -132,10 +131,7 @@ def encode(
     if raw or chat == "plain":
         return list(tokenizer(("" if raw else "\n\n").join(m.content for m in messages))["input_ids"])
     if not tokenizer.chat_template:
-        raise ConfigError(
-            f"the tokenizer of {tokenizer.name_or_path!r} has no chat template: take a chat model, or set "
-            "llm.chat=plain for one that was trained on plain prompts"
-        )
+        raise ConfigError(f"{tokenizer.name_or_path!r} has no chat template: take a chat model, or set llm.chat=plain")
     from jinja2.exceptions import TemplateError
 
     turns = [{"role": m.role, "content": m.content} for m in messages]
@@ -154,12 +150,6 @@ def own_context(config: Any, tokenizer: Any) -> int | None:
     return int(limit) if limit and limit < _NO_LIMIT else None
 
 
-def cut_at(text: str, request: Request) -> str | None:
-    """Return the text before the first stop string, `raw` with it; None if none is in it."""
-    places = [(text.index(s), len(s)) for s in request.stop if s in text]
-    return text[: min(places)[0] + min(places)[1] * request.raw] if places else None
-
-
 @dataclass(frozen=True)
 class Job:
     """A request whose temperature, seed and schema are settled, and the part with all other settings."""
@@ -172,6 +162,14 @@ class Job:
         """Folder of the LoRA adapter."""
         adapter = self.part.files.adapter
         return str(adapter) if adapter else None
+
+    def reply(self, text: str, prompt: int, tokens: int, has_ended: bool) -> Reply:
+        """Return the reply of a text, cut at the first stop string (`raw`: after it); both counts are tokens."""
+        request = self.request
+        if places := [(text.index(stop), len(stop)) for stop in request.stop if stop in text]:
+            text, has_ended = text[: min(places)[0] + min(places)[1] * request.raw], True
+        finish = "stop" if has_ended else "length"
+        return Reply(text, finish, prompt_tokens=prompt, completion_tokens=tokens, model=self.part.files.name)
 
 
 class Engine:
@@ -304,8 +302,8 @@ class LocalModel(Backend):
     adapter: str | None = None  # folder or hub name of a LoRA adapter
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
     context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
-    temperature: float = 0.0
-    top_p: float = 1.0
+    temperature: Annotated[float, Ge(0)] = 0.0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
     structured: Literal["auto", "off"] = "auto"  # auto: held to the schema where possible
@@ -315,8 +313,6 @@ class LocalModel(Backend):
 
     def setup(self) -> None:
         """Find the model, and the thread of others that run it. ConfigError: no model, or a package is missing."""
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ConfigError(f"temperature={self.temperature}, top_p={self.top_p}: give >= 0, and 0 < top_p <= 1")
         self.files = self.locate()
         self.thread = self.open()
 

@@ -10,9 +10,11 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
+
+from annotated_types import Ge, Gt
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import (
@@ -133,9 +135,9 @@ class OpenAI(Backend):
     temperature: float | None = 0.0  # null leaves it to the server
     seed: int | None = None
     presence_penalty: float | None = None  # taken from the score of each token that the reply has already
-    timeout_s: float = 120.0  # for one attempt
-    max_retries: int = 5  # after rate limits, server errors, time-outs and lost connections
-    concurrency: int = 8  # requests in flight, retries included
+    timeout_s: Annotated[float, Gt(0)] = 120.0  # for one attempt
+    max_retries: Annotated[int, Ge(0)] = 5  # after rate limits, server errors, time-outs and lost connections
+    concurrency: Annotated[int, Ge(1)] = 8  # requests in flight, retries included
     structured: Structured = "auto"  # response format for replies in JSON; auto: the strictest that the server takes
     token_limit: TokenLimit = "max_tokens"  # parameter that limits a reply; the other one is tried if it is refused
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
@@ -147,17 +149,13 @@ class OpenAI(Backend):
         """Check addresses and key. Raises ConfigError naming the setting."""
         if not self.model:
             raise ConfigError(f"llm={self.name}: give llm.model=NAME")
-        if self.concurrency < 1 or self.max_retries < 0 or self.timeout_s <= 0:
-            raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
         if not self.base_url:
             raise ConfigError(f"llm={self.name}: give llm.base_url=ADDRESS")
         address = urlsplit(self.base_url)
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc or address.query:
             shown = self.base_url.rpartition("@")[2].partition("?")[0]
-            raise ConfigError(
-                f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
-                "query; a key is given by the name of its variable, llm.api_key_env=NAME"
-            )
+            form = "an address such as http://127.0.0.1:8000/v1, without a password or query"
+            raise ConfigError(f"llm.base_url={shown!r}: give {form}; a key goes by llm.api_key_env=VARIABLE")
         provider = PROVIDERS[self.name]
         if provider.api_key_env and self.base_url == provider.base_url and not self._key():
             raise ConfigError(f"llm={self.name}: set the variable {self.api_key_env} to your key, or llm.api_key_env")
@@ -227,9 +225,8 @@ class OpenAI(Backend):
                     answer = await create(**body, extra_body=self.extra_body or None)
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
-                raise NoReplyError(
-                    self._message(client, f"no reply within llm.timeout_s={self.timeout_s:g} s")
-                ) from None
+                problem = f"no reply within llm.timeout_s={self.timeout_s:g} s"
+                raise NoReplyError(self._message(client, problem)) from None
             except openai.APIStatusError as error:
                 code, message = error_details(error.body)
                 message = message or error.message

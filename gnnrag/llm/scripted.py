@@ -20,7 +20,7 @@ class ScriptedBackend(Backend):
 
     In YAML `{match: REGEX, reply: TEXT or list of TEXT}`; in Python also a pair (match, reply): match may be a function
     of the request, reply a Reply, an exception, a function of the request, or a list. The last of a list repeats.
-    `requests` are all so far, in order of arrival, `peak` the most in flight at once.
+    `requests` are all so far, in order of arrival.
     """
 
     rules: list[Any] = field(default_factory=list)
@@ -38,7 +38,6 @@ class ScriptedBackend(Backend):
     def setup(self) -> None:
         """Compile the rules. ConfigError: one is not of their form."""
         self.requests: list[Request] = []
-        self.peak = self._in_flight = 0
         self._lock = threading.Lock()
         self._rules = [_rule(rule) for rule in self.rules]
         self._used = [0] * len(self._rules)
@@ -52,13 +51,7 @@ class ScriptedBackend(Backend):
         with self._lock:
             self.requests.append(request)
             answer = self._choose(request)
-            self._in_flight += 1
-            self.peak = max(self.peak, self._in_flight)
-        try:
-            await asyncio.sleep(self.latency_s)
-        finally:
-            with self._lock:
-                self._in_flight -= 1
+        await asyncio.sleep(self.latency_s)
         if callable(answer) and not isinstance(answer, BaseException):
             answer = answer(request)
         if isinstance(answer, BaseException):

@@ -35,16 +35,10 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     first = runs[0]
     for run in runs[1:]:
         if set(run.ids) != set(first.ids):
-            both = len(set(run.ids) & set(first.ids))
-            raise GnnragError(
-                f"{run.name} and {first.name} answered different questions ({both} in common of {len(run.ids)} and "
-                f"{len(first.ids)}); compare runs on the same data.split, data.questions, data.limit and data.sample"
-            )
+            raise GnnragError(f"{run.name} and {first.name} answered different questions")
         if _scoring(run) != _scoring(first):
-            raise GnnragError(
-                f"{run.name} was scored with {_scoring(run)}, {first.name} with {_scoring(first)}; run gnnrag evaluate "
-                "again on one of them with the metrics settings of the other (nothing is predicted again)"
-            )
+            problem = f"{run.name} was scored with {_scoring(run)}, {first.name} with {_scoring(first)}"
+            raise GnnragError(f"{problem}; run gnnrag evaluate again on one with the metrics settings of the other")
     place = {id_: i for i, id_ in enumerate(first.ids)}
     ordered = []
     for run in runs:
@@ -77,12 +71,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _load(path: Path, name: str) -> Run:
     if not (path / "metrics.json").is_file() or not (path / "scores.jsonl").is_file():
-        why = (
-            "is no run that has ended: give a folder that gnnrag evaluate printed"
-            if path.is_dir()
-            else "does not exist"
-        )
-        raise GnnragError(f"run {path} {why}")
+        raise GnnragError(f"{path} is no run that has ended: give a folder that gnnrag evaluate printed")
     rows = read_journal(path / "scores.jsonl")
     names = [key for key in rows[0] if key not in ("question_id", "type", "has_gold")]
     scores = {key: np.array([math.nan if row[key] is None else row[key] for row in rows], float) for key in names}
@@ -139,17 +128,5 @@ def _both(first: Run, second: Run, metric: str) -> tuple[np.ndarray, np.ndarray]
             raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")
     rows = ~np.isnan(first.scores[metric]) & ~np.isnan(second.scores[metric])
     if not rows.any():
-        raise GnnragError(
-            f"no question of {first.name} and {second.name} has {metric}; they have {', '.join(_defined(first))}"
-        )
+        raise GnnragError(f"no question of {first.name} and {second.name} has {metric}")
     return first.scores[metric][rows], second.scores[metric][rows]
-
-
-def overlap(first: Run, second: Run, metric: str) -> dict[str, float]:
-    """Return the shares of questions that both runs, one, or neither get right: the metric is 1.
-
-    Raises GnnragError for an unknown metric, and one that no question has.
-    """
-    a, b = (values == 1.0 for values in _both(first, second, metric))
-    groups = {"both": a & b, "first only": a & ~b, "second only": ~a & b, "neither": ~a & ~b}
-    return {name: round(float(rows.mean()), 4) for name, rows in groups.items()}

@@ -160,21 +160,11 @@ def paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> 
     """Return each question with its prediction; GnnragError: no questions, or rows that are not one a question."""
     if not questions:
         raise GnnragError("there are no questions to score")
-    by_id: dict[str, Prediction] = {}
-    for prediction in predictions:
-        if prediction.question_id in by_id:
-            raise GnnragError(f"question {prediction.question_id!r} has two predictions; keep one row per question")
-        by_id[prediction.question_id] = prediction
-    missing = [q.id for q in questions if q.id not in by_id]
-    if missing:
-        raise GnnragError(
-            f"question {missing[0]!r} has no prediction ({len(missing)} of {len(questions)} are missing); "
-            "run the same command again to finish the run, then score it"
-        )
-    unknown = by_id.keys() - {q.id for q in questions}
-    if unknown:
-        raise GnnragError(
-            f"the prediction for {min(unknown)!r} belongs to no question ({len(unknown)} of {len(by_id)} do not); "
-            "score the run with the questions it was made with"
-        )
+    rows = list(predictions)
+    by_id = {row.question_id: row for row in rows}
+    if len(by_id) < len(rows):
+        raise GnnragError("a question has two predictions; keep one row per question")
+    if differing := by_id.keys() ^ {q.id for q in questions}:
+        problem = f"{len(differing)} questions without a prediction, or predictions of none of them"
+        raise GnnragError(f"{problem}, such as {min(differing)!r}; run the same command again to finish the run")
     return [(q, by_id[q.id]) for q in questions]

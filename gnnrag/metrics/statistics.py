@@ -60,7 +60,7 @@ def bootstrap_interval(values: Values, resamples: int = 1000, seed: int = 0) -> 
 
 def paired_difference(a: Values, b: Values, resamples: int = 1000, seed: int = 0) -> Difference:
     """Compare two runs, `a` and `b` (n,) on the same questions in order; positive means that `b` is better."""
-    first, second = _paired(a, b)
+    first, second = _one_per_question(a), _one_per_question(b)
     delta = second - first
     means = _resampled_means(delta, resamples, seed)
     low, high = np.percentile(means, (2.5, 97.5))
@@ -76,7 +76,7 @@ def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
     """Test whether two runs, 0 or 1 per question (n,), are right equally often (exact binomial test)."""
     from scipy.stats import binomtest
 
-    first, second = _paired(a, b)
+    first, second = _one_per_question(a), _one_per_question(b)
     if not np.isin(np.concatenate((first, second)), (0.0, 1.0)).all():
         raise ValueError("McNemar's test needs right or wrong (1 or 0) per question, such as exact match")
     only_a, only_b = int(np.sum(first > second)), int(np.sum(second > first))
@@ -102,13 +102,6 @@ def share_interval(values: Sequence[float]) -> tuple[float, float]:
 def _resampled_means(data: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     rng, n = np.random.default_rng(seed), len(data)
     return np.array([data[rng.integers(0, n, size=n)].mean() for _ in range(resamples)])
-
-
-def _paired(a: Values, b: Values) -> tuple[np.ndarray, np.ndarray]:
-    first, second = _one_per_question(a), _one_per_question(b)
-    if len(first) != len(second):
-        raise ValueError(f"a has {len(first)} questions, b has {len(second)}: both runs must cover the same questions")
-    return first, second
 
 
 def _one_per_question(values: Values) -> np.ndarray:

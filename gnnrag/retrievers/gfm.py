@@ -13,7 +13,7 @@ from annotated_types import Ge
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
-from gnnrag.io import folds_advice, read_json
+from gnnrag.io import read_json
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking
@@ -47,7 +47,7 @@ class GFMRetriever(Retriever):
             if (path / "config.json").is_file():
                 return path
         if self.checkpoint:
-            advice = folds_advice(folder, "gnn") or "give a folder that training wrote"
+            advice = "give a folder that training wrote; of one with cross=true, one of its folds"
             raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
         raise ConfigError(
             "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give "

@@ -229,8 +229,6 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
             f"trained on questions that are asked here: {parts}; figures on those are no result. "
             "gnnrag cross-validate asks checkpoints that did not see them"
         )
-    if stale := run.made_by - {code_version()}:
-        yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
     if done:
         then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
         yield f"{done} of {len(asked)} questions were answered before; {then}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.errors import ConfigError, GnnragError, described
+from gnnrag.errors import GnnragError, described
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
 from gnnrag.session import Budget, Session
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
@@ -222,7 +222,7 @@ class Loop:
 
 
 def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
-    """Raise ValueError for a mistake of the method, ConfigError for a vector that its retriever cannot search by."""
+    """Raise ValueError for a mistake of the method."""
     for query in queries:
         if not query.text.strip():
             raise ValueError("a method proposed an empty query")
@@ -232,8 +232,6 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-        if query.vector is not None and not retrievers[query.retriever].accepts_vectors:
-            raise ConfigError(f"{type(retrievers[query.retriever]).__name__} cannot search by a vector; give others")
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

@@ -95,12 +95,6 @@ class RunDir:
         self._meta |= facts
         write_json(self.path / "meta.json", self._meta)
 
-    @property
-    def made_by(self) -> set[str]:
-        """Commits of the code that ran this run before, if it holds predictions."""
-        starts = [row for row in self._log.rows if row["event"] == "start"] if self._predictions.rows else []
-        return {row["commit"] for row in starts if row.get("commit")}
-
     def done(self) -> set[str]:
         """Return the questions that earlier sessions have answered: failed ones are to be tried again."""
         rows = {row["question_id"]: row for row in self._predictions.rows}
@@ -177,10 +171,11 @@ def lock_run(path: Path) -> ExitStack:
     return lock
 
 
-def check_same(path: Path, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Raise ConfigError, naming the differences, if a run with predictions has other settings or inputs."""
-    rows = path / "predictions.jsonl"
-    if not (path / "meta.json").exists() or not rows.exists() or not rows.stat().st_size:
+def check_same(
+    path: Path, settings: Mapping[str, Any], inputs: Mapping[str, Any], begun: Iterable[str] = ("predictions.jsonl",)
+) -> None:
+    """Raise ConfigError, naming the differences, if a run with any file of `begun` has other settings or inputs."""
+    if not any((path / name).exists() and (path / name).stat().st_size for name in begun):
         return
     meta = read_object(path / "meta.json")
     for what, wanted in (("settings", settings), ("inputs", inputs)):

@@ -19,7 +19,7 @@ from torch import nn
 from gnnrag.config import read_yaml, to_plain
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import digest, write_atomic
-from gnnrag.run.rundir import code_version, seen_hash, seen_in, write_seen
+from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Task, Trainer, means
@@ -48,11 +48,6 @@ class RunContext:
         """Return the rows of all processes, in the order of sets and ids."""
         rows = rows if self.accelerator.num_processes == 1 else gather_object(rows)
         return sorted(rows, key=lambda row: (row["set"], row["id"]))
-
-    def in_turn(self, make: Callable[[], T]) -> T:
-        """Call `make` in each node's first process, then in the others, which find what it made on disk."""
-        with self.accelerator.local_main_process_first():
-            return make()
 
 
 def shut_down(accelerator: Accelerator) -> None:
@@ -110,6 +105,7 @@ class Training(ABC):
     prefix: ClassVar[str]  # of the names of runs
     settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
     inputs: Mapping[str, Any]  # fingerprints of what is read
+    sets: Mapping[str, Any]  # what was opened, by name
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
         self.config, self.data, self.fold, self.context = config, data, fold, context
@@ -146,7 +142,13 @@ class Training(ABC):
     @property
     def seen(self) -> frozenset[str]:
         """Hashes of the questions that shape the weights; written beside them."""
-        return seen_in({name: parts.plain() for name, parts in self.parts.items()})
+        return seen_in({name: parts.plain() for name, parts in self.parts.items()}) | self.seen_before
+
+    @property
+    def seen_before(self) -> frozenset[str]:
+        """Hashes of those that shaped the checkpoint that it starts from."""
+        start = getattr(self.config, "start", None)
+        return (read_seen(Path(start)) if start else None) or frozenset()
 
     def draws(self, items: Mapping[str, Sized], together: bool = False) -> Draws:
         """Return which item of which set each place of each batch takes; see `Draws`."""
@@ -185,13 +187,18 @@ class Training(ABC):
         """Write weights, record and card into a folder."""
         fitted.task.save(fitted.bare, folder, record)
 
-    def sizes(self, **more: Callable[[str], Any]) -> list[dict[str, Any]]:
-        """Return how many questions of each set are in each part, for the card; `more` give further columns."""
+    def sizes(self) -> list[dict[str, Any]]:
+        """Return how many questions of each set are in each part, with its `facts_of`, for the card."""
         plain = {name: parts.plain() for name, parts in self.parts.items()}
         return [
-            {"set": name, **{part: len(ids) for part, ids in parts.items()}, **{k: of(name) for k, of in more.items()}}
+            {"set": name, **{part: len(ids) for part, ids in parts.items()}, **self.facts_of(name)}
             for name, parts in plain.items()
         ]
+
+    def facts_of(self, name: str) -> dict[str, Any]:
+        """Return what a model card says of a set beside its questions: how many passages, under which licence."""
+        one = self.sets[name]
+        return {"passages": len(one.data.passages), "licence": one.config.licence}
 
     def write_card(self, folder: Path, card: Card, record: Mapping[str, Any]) -> None:
         """Write a model card, completed by the command, the scores of the checkpoint's record, and the licence."""

@@ -25,7 +25,6 @@ class FitConfig:
 
     steps: Count = 2000  # at most
     batch_size: Count = 8  # items of a step, over all processes together
-    micro_batch: Count | None = None  # items of one forward pass in one process; null: its whole share
     lr: float = 5e-4  # AdamW
     weight_decay: float = 0.01
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # the latter two fall to 0 at the last step

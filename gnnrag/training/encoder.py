@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import DataError
-from gnnrag.io import digest
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record, round_weights, save_trained, trained
 from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker
@@ -169,14 +168,12 @@ class EncoderTraining(Training):
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
         assert isinstance(model, NextHopEncoder)
-        digests = {name: digest(one.inputs) for name, one in self.sets.items()}
-        facts = {**record, "sets": digests, "commit": code_version(), "seed": self.config.seed}
+        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
         save_trained(folder, model, facts)
         known: dict[str, Any] = {"encoder": self.config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
         known |= {"composed questions": len(self.train.get(COMPOSED, ()))}
-        data = self.sizes(licence=lambda name: self.sets[name].config.licence)
-        self.write_card(folder, Card("Next-hop encoder", SUMMARY, known, data), record)
+        self.write_card(folder, Card("Next-hop encoder", SUMMARY, known, self.sizes()), record)
 
 
 def recalls(question: Question, ids: Sequence[str]) -> dict[str, float]:

@@ -66,9 +66,7 @@ class TrainEncoderConfig(TrainConfig):
 
 
 def check_encoder(config: TrainEncoderConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or a set of first hops has no second ones."""
-    if all(one.use == "report" for one in config.sets.values()):
-        raise ConfigError("sets: name at least one that trains, as configs/train/encoder.yaml does")
+    """Raise ConfigError where there is no set, or a set of first hops has no second ones."""
     for name, one in config.sets.items():
         other = config.sets.get(one.first_of or name)
         if other is None or (one.first_of and "report" in (one.use, other.use)):

@@ -29,7 +29,7 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.io import difference, digest
-from gnnrag.run.rundir import code_version, read_seen, seen_in
+from gnnrag.run.rundir import code_version, seen_in
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
 from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_gold, check_sets, divide
@@ -85,8 +85,6 @@ def check_training(config: TrainGNNConfig) -> None:
             "completion.query=question with gnn.question_text=false: the network would not know the relation that is "
             "asked for; set completion.query=relation"
         )
-    if config.gnn.shrink < 1 and not config.gnn.residual:
-        raise ConfigError(f"gnn.shrink={config.gnn.shrink}: only with gnn.residual=true")
 
 
 @dataclass(frozen=True)
@@ -222,9 +220,9 @@ class GNNTraining(Training):
     config: TrainGNNConfig
 
     def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.corpora: Mapping[str, GNNSet] = data[0]
+        self.sets: Mapping[str, GNNSet] = data[0]
         super().__init__(config, data, fold, context)
-        self.inputs = {name: corpus.inputs for name, corpus in self.corpora.items()}
+        self.inputs = {name: corpus.inputs for name, corpus in self.sets.items()}
         self.pools = pools(data[1], self.parts)
 
     @classmethod
@@ -235,11 +233,6 @@ class GNNTraining(Training):
             return config
         features, edges = list(g.features or DEFAULT_NODE), list(g.edge_features or EDGE_FEATURES)
         return replace(config, gnn=replace(g, features=features, edge_features=edges))
-
-    @classmethod
-    def run_name(cls, config: TrainGNNConfig) -> str:
-        """Name stage and sets, too."""
-        return super().run_name(config).replace("gnn-", f"gnn-{config.stage}-{'-'.join(config.sets)}-", 1)
 
     @classmethod
     def is_crossed(cls, config: TrainGNNConfig) -> bool:
@@ -257,7 +250,7 @@ class GNNTraining(Training):
     def divide(self) -> dict[str, Parts]:
         """Divide the questions; those made train whatever the `use`, unless made of one that does not."""
         parts = {}
-        for name, corpus in self.corpora.items():
+        for name, corpus in self.sets.items():
             texts = {question.id: question.text for question in corpus.data.questions}
             part = divide(texts, self.config.folds, self.fold, corpus.config.use)
             held = {*part.validation, *part.report}
@@ -267,19 +260,18 @@ class GNNTraining(Training):
 
     @property
     def seen(self) -> frozenset[str]:
-        """Completion learns from the graph alone; what the first weights had seen counts, too."""
-        before = read_seen(Path(self.config.start)) if self.config.start else None
+        """Completion learns from the graph alone; of composed questions, what they are made of counts, too."""
         if self.config.stage != "retrieval":
-            return before or frozenset()
-        made_of = {}  # what the composed questions that train are made of is seen, too
-        for name, corpus in self.corpora.items():
+            return self.seen_before
+        made_of = {}
+        for name, corpus in self.sets.items():
             train = set(self.parts[name].train)
             made_of[name] = {"train": [id_ for q in corpus.composed if q.id in train for id_ in q.extra["sources"]]}
-        return super().seen | seen_in(made_of) | (before or frozenset())
+        return super().seen | seen_in(made_of)
 
     def build(self) -> tuple[Task, nn.Module]:
         """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
-        config, corpora = self.config, self.corpora
+        config, corpora = self.config, self.sets
         model = make_model(config, corpora)
         first = next(iter(corpora.values()))
         self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
@@ -299,7 +291,7 @@ class GNNTraining(Training):
             trainer.bare.shrink(self.config.gnn.shrink)
         if self.config.stage == "completion":
             return [], {"threshold": None}
-        asks = self.config.gnn.mode == "entity" and any(corpus.is_kb for corpus in self.corpora.values())
+        asks = self.config.gnn.mode == "entity" and any(corpus.is_kb for corpus in self.sets.values())
         threshold = best_threshold(self._rank(trainer, "validation")) if asks else None
         rows = self._rank(trainer, "report")
         for row in (row for row in rows if threshold is not None and "chances" in row):
@@ -316,7 +308,7 @@ class GNNTraining(Training):
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
         assert isinstance(model, QueryGNN)
-        config, corpora = self.config, self.corpora
+        config, corpora = self.config, self.sets
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
         facts = {**record, "graphs": graphs, "commit": code_version(), "seed": config.seed}
         if model.config.mode == "entity":
@@ -327,10 +319,7 @@ class GNNTraining(Training):
         ranker = config.gnn.ranker if model.config.mode == "entity" else None
         save_checkpoint(folder, Checkpoint(model, ranker, self.encoder, facts))
         known = {"encoder": self.encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
-        data = self.sizes(
-            passages=lambda name: len(corpora[name].data.passages), licence=lambda name: corpora[name].config.licence
-        )
-        self.write_card(folder, Card("Graph network", SUMMARY, known, data), record)
+        self.write_card(folder, Card("Graph network", SUMMARY, known, self.sizes()), record)
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGNN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -16,7 +16,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import PrinterCallback, TrainerCallback
 
-from gnnrag.errors import ConfigError
 from gnnrag.io import read_json
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.base import RunContext
@@ -25,16 +24,6 @@ from gnnrag.training.rundir import CHECKPOINTS, FITTED, TrainingRun
 
 # Ends of the names of a Trainer's figures that are not shown.
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
-
-
-# Settings of a Trainer that others of ours decide, or the environment.
-OWN = {
-    "output_dir": "run.root",
-    "run_name": "run.name",
-    "report_to": "run.tracking",
-    "seed": "seed",
-    "use_cpu": "CUDA_VISIBLE_DEVICES",
-}
 
 
 @dataclass
@@ -113,10 +102,8 @@ def fit(
     return fitted
 
 
-def common_arguments(folder: Path, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Trainer's arguments that are the same whatever is trained; ConfigError: `given` has one of `OWN`."""
-    for name in OWN.keys() & given.keys():
-        raise ConfigError(f"trainer.{name} follows from {OWN[name]}; set that")
+def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
+    """Return the Trainer's arguments that are the same whatever is trained."""
     has_gpu = torch.cuda.is_available()
     return {
         "output_dir": str(folder),

@@ -25,7 +25,7 @@ from gnnrag.roles.tuned.span_network import (
     read_alone,
     window_maker,
 )
-from gnnrag.run.rundir import code_version, read_seen
+from gnnrag.run.rundir import code_version
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
@@ -81,12 +81,6 @@ class ReaderTraining(Training):
     def divide(self) -> dict[str, Parts]:
         """Divide the questions."""
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
-
-    @property
-    def seen(self) -> frozenset[str]:
-        """Those of the checkpoint that it starts from, too."""
-        start = self.config.start
-        return super().seen | (read_seen(Path(start)) or frozenset() if start else frozenset())
 
     def shares(self) -> dict[str, float]:
         """Sets with the factors of their questions and of their single hops."""
@@ -170,11 +164,7 @@ class ReaderTraining(Training):
         known: dict[str, Any] = {"encoder": config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
         known |= {"started from": config.start} if config.start else {}
-        sets = self.sets
-        data = self.sizes(
-            passages=lambda name: len(sets[name].data.passages), licence=lambda name: sets[name].config.licence
-        )
-        self.write_card(folder, Card("Span reader", SUMMARY, known, data), facts)
+        self.write_card(folder, Card("Span reader", SUMMARY, known, self.sizes()), facts)
 
 
 def make_model(config: TrainReaderConfig) -> SpanReader:

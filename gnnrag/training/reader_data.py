@@ -84,8 +84,6 @@ class TrainReaderConfig(TrainConfig):
 def check_reader(config: TrainReaderConfig) -> None:
     """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     check_sets(config.sets, config.cross, config.folds)
-    if config.shown.least > config.shown.most:
-        raise ConfigError(f"shown.least={config.shown.least}: at most shown.most={config.shown.most}")
     if config.network.fixed and not config.start:
         raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 from collections.abc import Callable, Iterable, Mapping
@@ -14,11 +13,9 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag import __version__
-from gnnrag.errors import ConfigError
 from gnnrag.io import (
     Journal,
     read_journal,
-    read_object,
     remove,
     write_atomic,
     write_folder,
@@ -26,7 +23,7 @@ from gnnrag.io import (
     write_jsonl,
 )
 from gnnrag.metrics.plotting import write_figure
-from gnnrag.run.rundir import code_version, differences, lock_run
+from gnnrag.run.rundir import check_same, code_version, lock_run
 
 STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
@@ -59,15 +56,8 @@ class TrainingRun:
         self._lock = lock_run(self.path)
         if fresh:
             remove(self.path)
-        settings = {name: value for name, value in config.items() if name != "run"}
-        meta = json.loads(json.dumps({"settings": settings, "inputs": dict(inputs)}))
-        if any((self.path / name).exists() for name in TRAINED):
-            old = read_object(self.path / "meta.json")
-            if changed := sorted(differences({name: old.get(name) for name in meta}, meta)):
-                raise ConfigError(
-                    f"training run {self.path} exists with another value of {', '.join(changed[:5])}; "
-                    "give another run.name, or run.fresh=true to start it over"
-                )
+        meta = {"settings": {k: v for k, v in config.items() if k != "run"}, "inputs": dict(inputs)}
+        check_same(self.path, meta["settings"], inputs, TRAINED)
         write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
         versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
         write_json(self.path / "meta.json", {**meta, "commit": code_version(), "versions": versions})

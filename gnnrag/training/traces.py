@@ -364,10 +364,9 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     roles; GnnragError: no row is left.
     """
     observer = observer or Observer()
-    check_out(own)
+    if not own.out:
+        raise ConfigError("out=DIR: give the folder that the rows are written to")
     refuse_shard(config.shard, "a recording")
-    if config.run.name:
-        raise ConfigError("run.name is given: the run lies in out/run")
     recorded_roles(config)
     build = BridgeQueries if own.candidates else None
     # Other candidates make another recording: the settings of the run do not tell them.
@@ -429,12 +428,6 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     }
     write_json(out / "meta.json", meta)
     return meta
-
-
-def check_out(own: TracesConfig) -> None:
-    """Raise ConfigError where it is not said what folder is written."""
-    if not own.out:
-        raise ConfigError("out=DIR: give the folder that the rows are written to")
 
 
 def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ class VerifierTraining(RowsTraining):
         callbacks: list[Any] = [callback]
         if samples and config.patience is not None:
             callbacks.append(EarlyStoppingCallback(config.patience))
-        values = common_arguments(folder, config.seed, config.trainer) | {"ddp_find_unused_parameters": False}
+        values = common_arguments(folder, config.seed) | {"ddp_find_unused_parameters": False}
         if samples:
             values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
             values["metric_for_best_model"] = f"eval_{config.metric}"
@@ -163,11 +163,6 @@ class VerifierTraining(RowsTraining):
     def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Learn the selection on validation, and measure the report with it: the mean of a question's decisions."""
         validation = self._scored("validation")
-        if not any(one["labels"].any() for one in validation):
-            self.context.on_note(
-                "no validation question has a passage to select, so that the threshold is not learned; raise "
-                "folds.validation, or give roles.verifier.options.threshold where it is used"
-            )
         selection = learn_selection([(v["scores"], v["labels"]) for v in validation], self.config.max_selected)
         groups: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
         for number, one in enumerate(self._scored("report")):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
@@ -15,8 +15,6 @@ from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts, SetShare, check_sets, divide
 from gnnrag.training.rows import ShownPassage, VerifierRow, read_rows
 from gnnrag.types import OnProgress, Passage
-
-ExampleT = TypeVar("ExampleT")
 
 
 @dataclass
@@ -31,11 +29,11 @@ class VerifierRowsConfig:
 
 
 @dataclass(frozen=True)
-class RowSet(Generic[ExampleT]):
+class RowSet:
     """The examples of a set, and all its questions: texts by id."""
 
     config: VerifierRowsConfig
-    examples: tuple[ExampleT, ...]
+    examples: tuple[Any, ...]
     questions: Mapping[str, str]
     fingerprint: str
 
@@ -76,7 +74,7 @@ class RowsTraining(Training):
     """Training on recorded decisions; its data are the sets by name."""
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, RowSet[Any]] = data
+        self.sets: Mapping[str, RowSet] = data
         super().__init__(config, data, fold, context)
         self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
 
@@ -104,8 +102,7 @@ class RowsTraining(Training):
         ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
         return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
 
-    def sizes(self, **more: Callable[[str], Any]) -> list[dict[str, Any]]:
-        """Return how many questions and decisions of each set there are, and its licence, for the card."""
-        sets = self.sets
-        own = {"decisions": lambda name: len(sets[name].examples), "licence": lambda name: sets[name].config.licence}
-        return super().sizes(**own, **more)
+    def facts_of(self, name: str) -> dict[str, Any]:
+        """Return how many decisions of a set there are, and its licence."""
+        one = self.sets[name]
+        return {"decisions": len(one.examples), "licence": one.config.licence}

@@ -12,8 +12,8 @@ import pytest
 
 from gnnrag import api
 from gnnrag.cli.app import run
-from gnnrag.config import EmbedderConfig
 from gnnrag.index.index import Index
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH_DOTS
 

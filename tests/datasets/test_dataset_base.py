@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import fingerprint, load_dataset, load_passages, load_questions
 from gnnrag.errors import ConfigError
 from gnnrag.types import GoldHop, Passage, Question
@@ -60,18 +61,12 @@ def test_a_sample_is_drawn_by_seed_in_proportion_to_the_types(canonical):
     assert len(load_dataset(canonical, sample=(99, 0)).questions) == 50
 
 
-@pytest.mark.parametrize(
-    ("given", "setting"),
-    [
-        ({"limit": 0}, "limit=0"),
-        ({"limit": -1}, "limit=-1"),
-        ({"limit": 2, "sample": (2, 0)}, "data.limit"),
-        ({"sample": (0, 0)}, "data.sample=0"),
-    ],
-)
-def test_settings_out_of_range(canonical, given, setting):
-    with pytest.raises(ConfigError, match=setting):
-        load_dataset(canonical, **given)
+def test_settings_out_of_range(canonical):
+    for setting in ("data.limit=0", "data.limit=-1", "data.sample=0"):
+        with pytest.raises(ConfigError, match=setting):
+            load_config(EvaluateConfig, None, [setting])
+    with pytest.raises(ConfigError, match=r"data\.limit"):
+        load_dataset(canonical, limit=2, sample=(2, 0))
 
 
 @pytest.mark.parametrize(

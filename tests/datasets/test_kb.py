@@ -107,7 +107,7 @@ def test_unknown_splits_are_refused_with_those_that_exist(folder, split):
         ({"answers": ["1917"]}, "Did you mean '1971'"),
         ({"anchor": "Night Harbor"}, "Did you mean 'Night Harbour'"),
         ({"anchor": 12}, "names 12"),
-        ({"nodes": "12"}, "'nodes'"),
+        ({"nodes": ["Nobody"]}, "names 'Nobody'"),
         ({"id": "b"}, "2-hop.questions.dev.jsonl"),
     ],
 )

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.extract import make_extractor
 from gnnrag.extract.entity_types import described_type, mentioned_type, named_type, opening, type_names
+from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
 

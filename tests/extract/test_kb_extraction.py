@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.datasets import load_passages
 from gnnrag.index.index import Index, build_index
 from gnnrag.index.update import update_index
+from gnnrag.index_config import ExtractConfig
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH
 

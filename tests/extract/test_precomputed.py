@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.errors import DataError
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.extract.precomputed import read_extractions
+from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
@@ -39,7 +39,6 @@ def test_records_by_id(tmp_path):
     [
         ({**RECORD, "id": None}, "'id'"),
         ({**RECORD, "id": "p0"}, "'p0'"),
-        ({**RECORD, "triples": ["A of B"]}, "'triples.0'"),
         ({**RECORD, "triples": [["A", None, "B"]]}, "'triples.0.1"),
         ({"id": "p", "relations": [{"head": "A", "tail": "B", "weight": float("inf")}]}, "weight'"),
         ({"id": "p", "hyperedges": [{"text": "t", "members": [["A"]]}]}, "members.0"),

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import BudgetError, LLMError, NotGivenError
 from gnnrag.extract.prompted import PromptedExtractor
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
+from gnnrag.index_config import ExtractConfig, RoleConfig
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build

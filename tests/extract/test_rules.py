@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.config import ExtractConfig, IndexConfig
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import Extraction
 from gnnrag.extract.rules import associate, is_titled, quoted_names
 from gnnrag.graphs.folding import fold
 from gnnrag.index.index import Index, build_index
+from gnnrag.index_config import ExtractConfig, IndexConfig
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
 

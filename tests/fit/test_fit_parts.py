@@ -85,7 +85,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     language: Any = SimpleNamespace(rows=rows)
     training: Any = partial(SimpleNamespace, config=settings, fold=0)
     for parts in (
-        GNNTraining.divide(training(corpora={"toy": corpus}))["toy"],
+        GNNTraining.divide(training(sets={"toy": corpus}))["toy"],
         VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
         ReaderTraining.divide(training(sets={"toy": reader}))["toy"],
         RoleRows.split(language, settings, 0)["toy"],

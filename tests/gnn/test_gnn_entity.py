@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
 from gnnrag.gnn import GNNConfig, RankerConfig
@@ -21,6 +20,7 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index, build_index
+from gnnrag.index_config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.io import write_jsonl
 from gnnrag.types import Passage, Question
 

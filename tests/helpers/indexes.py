@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.index.index import Index, build_index
+from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.io import file_digest
 from gnnrag.types import Passage
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.index.index import Index, build_index
+from gnnrag.index_config import EmbedderConfig
 from gnnrag.roles.tuned.checkpoint import save_trained
 from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder
 from tests.helpers.indexes import HASH

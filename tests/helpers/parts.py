@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index, build_index
+from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.methods.base import Method, State
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, Verdict

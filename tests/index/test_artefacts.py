@@ -16,13 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.artefacts import ARTEFACTS
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index, build_index, exists
 from gnnrag.index.tables import PassageTable, ValueTable, write_values
 from gnnrag.index.update import collect_garbage, collect_tables, update_index
+from gnnrag.index_config import ExtractConfig
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, REPOSITORY, artefacts, build, config, environment

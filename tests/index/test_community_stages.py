@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.config import CommunityConfig, RoleConfig
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
+from gnnrag.index_config import CommunityConfig, RoleConfig
 from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.roles.writers.report import OfflineReport
 from gnnrag.types import Passage

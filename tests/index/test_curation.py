@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
+from gnnrag.index_config import ExtractConfig, RoleConfig
 from gnnrag.roles.writers.entities import OfflineCurator
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.text.sentences import count_words

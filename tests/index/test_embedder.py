@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index import embedder as module
 from gnnrag.index.embedder import HashEmbedder, SentenceEmbedder, make_embedder, model_folder
+from gnnrag.index_config import EmbedderConfig
 
 
 class TestHashEmbedder:

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnrag.config import ExtractConfig
 from gnnrag.extract.base import Extraction
 from gnnrag.extract.rules import OfflineExtractor
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
+from gnnrag.index_config import ExtractConfig
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 

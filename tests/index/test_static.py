@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index import static
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.static import DIM, distil, static_vectors, token_sums
+from gnnrag.index_config import EmbedderConfig
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", *"ab-.", "ada", "love", "##lace", "##s", "met", "é"]
 TEXTS = [

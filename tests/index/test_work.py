@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import BudgetError
 from gnnrag.executors import ExecutorConfig
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
+from gnnrag.index_config import ExtractConfig, RoleConfig
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, REPOSITORY, artefacts, build
 from tests.helpers.store import bucket  # noqa: F401 - a fixture

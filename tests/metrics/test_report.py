@@ -104,14 +104,9 @@ def test_questions_without_gold_are_left_out_of_retrieval_only():
     "questions, rows, settings, message",
     [
         ([], [], {}, "no questions to score"),
-        (
-            QUESTIONS,
-            PREDICTIONS[:1],
-            {},
-            r"'q1' has no prediction \(2 of 3",
-        ),
-        (QUESTIONS, [*PREDICTIONS, predict("q1")], {}, "'q1' has two predictions"),
-        (QUESTIONS[:2], PREDICTIONS, {}, "'q3' belongs to no question"),
+        (QUESTIONS, PREDICTIONS[:1], {}, "2 questions without a prediction.*'q1'"),
+        (QUESTIONS, [*PREDICTIONS, predict("q1")], {}, "two predictions"),
+        (QUESTIONS[:2], PREDICTIONS, {}, "'q3'"),
     ],
 )
 def test_incomplete_runs_and_bad_settings_are_refused(questions, rows, settings, message):

@@ -13,6 +13,7 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.graphs.entities import EntityKnowledge, build_entity_graph
 from gnnrag.index.index import Index
+from gnnrag.llm.base import Reply, Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.retrievers.hipporag import HippoRAGRetriever
@@ -146,11 +147,23 @@ def test_hipporag2_of_equal_facts_the_first_of_the_graph_are_candidates() -> Non
     assert candidates.shown == (F1, F2), '"acme corp" comes before "alice"'
 
 
+class Counted(ScriptedBackend):
+    """Counts the requests in flight, and the most of them so far."""
+
+    running = peak = 0
+
+    async def generate(self, request: Request) -> Reply:
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        try:
+            return await super().generate(request)
+        finally:
+            self.running -= 1
+
+
 def test_hipporag2_asks_the_filter_for_all_queries_at_once() -> None:
     reply = f'{{"fact": {json.dumps(KEPT)}}}'
-    backend = ScriptedBackend.of(
-        ("Question: one", '{"fact": []}'), ("Question: two", reply), ("", "hm"), latency_s=0.01
-    )
+    backend = Counted.of(("Question: one", '{"fact": []}'), ("Question: two", reply), ("", "hm"), latency_s=0.01)
     role = set_up(PromptedFactFilter(), backend=backend)
     retriever = set_up(HippoRAG2Retriever(), index=golden_index(), roles={"fact_filter": role})
     session = Session("q")

@@ -85,7 +85,6 @@ def test_channels_and_stages_are_those_of_all_parts(index: Index) -> None:
     ("settings", "message"),
     [
         ({"parts": []}, "at least two"),
-        ({"parts": ["bm25"]}, "at least two"),
         ({"weights": [1.0]}, "retriever.weights"),
         ({"parts": ["bm25", "dnese"]}, "'dense'"),
         ({"settings": {"dnese": {}}}, "retriever.settings.dnese"),

@@ -55,7 +55,6 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
         (["roles.verifier=oracel"], "verifier", "oracel"),
         (["roles.verifier=prompted", "roles.verifier.options.windw=7", "llm=scripted"], "verifier",
          "roles.verifier.options.windw"),
-        (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier", "roles.verifier.options.x"),
         (["llm=scripted"], "judge", "'judge'"),
         (["roles=prompted", "llm=scripted", "roles.reader.model=big"], "reader", "model='big'"),
         (["roles=prompted", "roles.reader.llm=opneai"], "reader", "llm='opneai'"),

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.config import DataConfig, EmbedderConfig, IndexConfig
+from gnnrag.config import DataConfig
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
+from gnnrag.index_config import EmbedderConfig, IndexConfig
 from gnnrag.run.rundir import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
 from gnnrag.training.gnn import GNNSetConfig, TrainGNNConfig, joined, open_corpus

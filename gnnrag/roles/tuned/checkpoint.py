@@ -19,7 +19,6 @@ from gnnrag.io import (
     digest,
     file_digest,
     fill,
-    folds_advice,
     load_tensors,
     read_record,
     read_settings,
@@ -71,7 +70,7 @@ def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedReco
     """
     folder = tuned_folder(folder)
     types = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
-    missing = folds_advice(folder, role) or f"roles.{role}.path must name a folder that a training of {role} wrote"
+    missing = f"roles.{role}.path must name a folder that a training of {role} wrote, or one of its folds"
     record = TunedRecord(**read_record(folder / RECORD, types, missing))
     if record.role != role or record.kind not in kinds:
         wanted = f"a model for the role {role!r}, of kind {' or '.join(kinds)}, is expected"

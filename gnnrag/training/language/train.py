@@ -21,7 +21,7 @@ from gnnrag.llm.hf import load_model, put_on
 from gnnrag.llm.local import check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
-from gnnrag.run.rundir import code_version, read_seen
+from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext, Training
@@ -100,11 +100,6 @@ class LanguageTraining(Training):
         """Divide the questions by folds, or as the rows say."""
         return self.rows.split(self.config, self.fold)
 
-    @property
-    def seen(self) -> frozenset[str]:
-        """Those of the checkpoint that it starts from, too."""
-        return super().seen | ((read_seen(self.start) if self.start else None) or frozenset())
-
     # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
     def _base(self) -> tuple[Path, dict[str, Any]]:
@@ -169,8 +164,6 @@ class LanguageTraining(Training):
             else:
                 more["peft_config"] = lora
             args = from_settings(settings, self.arguments(folder, bool(validation)), "trainer")
-            if len(callbacks) > 1 and (args.eval_strategy == "no" or args.metric_for_best_model is None):
-                raise ConfigError("patience counts evaluations: leave out trainer.eval_strategy, metric_for_best_model")
             return cls(
                 model=network,
                 args=args,
@@ -185,7 +178,7 @@ class LanguageTraining(Training):
 
     def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
         """Return the trainer's own settings: ours, and those of the user above them."""
-        stage, values = self.config.stage, common_arguments(folder, self.config.seed, self.config.trainer)
+        stage, values = self.config.stage, common_arguments(folder, self.config.seed)
         values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
         if stage == "grpo":
             values["max_completion_length"] = self.config.reply_tokens
@@ -241,6 +234,11 @@ class LanguageTraining(Training):
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
         self._describe(folder, record, fitted)
 
+    def facts_of(self, name: str) -> dict[str, Any]:
+        """Return the licence of a set, where it is known."""
+        corpus = self.config.corpora.get(name)
+        return {"licence": corpus.licence if corpus else ""}
+
     def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         """Write the record and the card of a folder."""
         config, prompt, base = self.config, self.rows.prompt, self._base[1]
@@ -258,11 +256,9 @@ class LanguageTraining(Training):
             "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
             "trained parameters": fitted.facts["parameters"],
         }
-        licences = {name: one.licence for name, one in config.corpora.items()}
-        data = self.sizes(licence=lambda name: licences.get(name, ""))
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        self.write_card(folder, Card(TITLES[self.role], summary, shown, data, notes=dropped), record)
+        self.write_card(folder, Card(TITLES[self.role], summary, shown, self.sizes(), notes=dropped), record)
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
