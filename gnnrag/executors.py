@@ -147,10 +147,8 @@ class ProcessExecutor(Executor):
                 killed += 1
                 if killed > RETRIES:
                     positions = ", ".join(str(position) for position, _ in running.values())
-                    raise GnnragError(
-                        f"a worker was killed {killed} times in a row, with one of the batches {positions}; "
-                        "out of memory? give a smaller executor.workers"
-                    ) from error
+                    problem = f"a worker was killed {killed} times in a row, with one of the batches {positions}"
+                    raise GnnragError(f"{problem}; out of memory? give a smaller executor.workers") from error
                 waiting.extend(running.values())
             finally:
                 mine.close()

@@ -472,10 +472,8 @@ def _check_same(path: Path, config: JudgeConfig, runs: Sequence[JudgedRun]) -> N
     if (path / ROWS).is_file() and (path / META).is_file():
         old = read_json(path / META)
         if changed := [name for name in meta if old.get(name) != meta[name]]:
-            raise ConfigError(
-                f"{path} holds judgements made with other settings or of other runs ({', '.join(changed)}); give "
-                "another name, or delete the folder to judge anew"
-            )
+            problem = f"{path} holds judgements with other settings or of other runs ({', '.join(changed)})"
+            raise ConfigError(f"{problem}; give another name, or delete the folder to judge anew")
     write_json(path / META, meta)
 
 

@@ -138,9 +138,7 @@ def _imported(kind: str, import_path: str) -> type:
         if not issubclass(cls, Part):
             raise AttributeError(f"{attribute} is no {kind}; derive it from the base class of these")
     except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"{kind}={import_path!r}: {error}; write package.module:Class, importable from here"
-        ) from error
+        raise ConfigError(f"{kind}={import_path!r}: {error}; write package.module:Class") from error
     return cls if is_part(cls) else part(kind, import_path)(cls)
 
 

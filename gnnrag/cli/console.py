@@ -34,10 +34,7 @@ def split(settings: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return the config file among settings, if any, and the overrides. Raises GnnragError for two files."""
     files = [item for item in settings if "=" not in item]
     if len(files) > 1:
-        raise GnnragError(
-            f"one config file at most, got {', '.join(files)}; settings are written key=value without spaces, "
-            "and a question stands in quotes"
-        )
+        raise GnnragError(f"one config file at most, got {', '.join(files)}; a question stands in quotes")
     return (files[0] if files else None), [item for item in settings if "=" in item]
 
 

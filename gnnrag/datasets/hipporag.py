@@ -180,10 +180,8 @@ class _Finder:
         if len(same_title) == 1:
             self.by_title.add(same_title[0])
             return same_title[0]
-        raise _GoldNotFoundError(
-            f"gold passage {title!r} is not in the corpus: no passage has its text, and {len(same_title)} have "
-            "its title. Use the corpus file of the same release, or set missing_gold=drop to leave such questions out"
-        )
+        problem = f"gold passage {title!r} is not in the corpus ({len(same_title)} passages have its title)"
+        raise _GoldNotFoundError(f"{problem}; missing_gold=drop leaves such questions out")
 
 
 def _squeezed(text: str) -> str:

@@ -52,9 +52,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if raw.strip():
                     row = _parse(path, decode_utf8(path, raw, number), number)
                     if not isinstance(row, dict):
-                        raise DataError(
-                            path, f"is a JSON {type(row).__name__}; a line must be an object {{...}}", number
-                        )
+                        raise DataError(path, f"is a JSON {type(row).__name__}, and no object {{...}}", number)
                     yield number, row
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error

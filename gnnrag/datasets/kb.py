@@ -72,9 +72,13 @@ class Part:
     @property
     def passage(self) -> Passage:
         """The part as text; the title is the entity's name."""
+        return Passage(self.id, self.name, self.summary())
+
+    def summary(self, facts: int | None = None) -> str:
+        """Return what the entity is, and its first facts (None: all)."""
         kinds = kinds_of(self.type)
         first = [f"{self.name} is {' and '.join(kinds)}."] if kinds else []
-        return Passage(self.id, self.name, " ".join([*first, *(state(fact, self.name) for fact in self.triples)]))
+        return " ".join([*first, *(state(fact, self.name) for fact in self.triples[:facts])])
 
 
 def entity_types(triples: Iterable[Triple]) -> dict[str, str]:

@@ -9,18 +9,18 @@ one of several templates that a hash chooses; it says nothing that the triple do
 
 from __future__ import annotations
 
-import argparse
 import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import typer
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.datasets import kb
 from gnnrag.datasets.jsonl import Skips, read_json
-from gnnrag.datasets.kb import RELATIONS, Part, Triple, kinds_of, parts_of, state
+from gnnrag.datasets.kb import RELATIONS, Part, Triple, kinds_of, parts_of
 from gnnrag.errors import DataError
 from gnnrag.io import digest, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.types import Passage
@@ -93,6 +93,8 @@ def article(part: Part, seed: int = 0) -> tuple[str, list[str]]:
 def write_text(source: Path, out: Path, questions: int | None = None, seed: int = 0) -> dict[str, int]:
     """Write the dataset folder `out` of a folder with `kb.txt`; return the numbers of what was written.
 
+    The numbers are in `SOURCE.json`, too.
+
     Args:
         source: a folder with `kb.txt`, and perhaps questions (`gnnrag.datasets.kb`).
         out: the folder to write, which must not exist; it appears whole or not at all.
@@ -121,13 +123,6 @@ def write_text(source: Path, out: Path, questions: int | None = None, seed: int 
     return counts
 
 
-def description(part: Part, facts: int = 3) -> str:
-    """Return what an entity is, and its first facts."""
-    kinds = kinds_of(part.type)
-    first = [f"{part.name} is {' and '.join(kinds)}."] if kinds else []
-    return " ".join([*first, *(state(fact, part.name) for fact in part.triples[:facts])])
-
-
 def _question_rows(
     source: Path, passages: list[Passage], count: int | None, seed: int
 ) -> dict[str, list[dict[str, Any]]]:
@@ -154,11 +149,4 @@ def read_seed(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--questions", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    for name, count in write_text(arguments.source, arguments.out, arguments.questions, arguments.seed).items():
-        print(f"{name}: {count:,}")
+    typer.run(write_text)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl_by_id
 from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
-from gnnrag.datasets.metaqa_text import article, description, read_seed, sentence
+from gnnrag.datasets.metaqa_text import article, read_seed, sentence
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
 from gnnrag.extract.entity_types import opening, type_names
@@ -153,6 +153,6 @@ class KnowledgeBaseExtractor(Extractor):
                 tuple(names), part.triples, details=(EntityRecord(part.name, part.type),), names_are_ids=True
             )
         names = dict.fromkeys([part.name, *mentions])
-        about = EntityRecord(part.name, part.type, description(self.parts[part.name]))
+        about = EntityRecord(part.name, part.type, self.parts[part.name].summary(3))
         statements = tuple(sentence(triple, triple[0], None) for triple in part.triples)
         return Extraction(tuple(names), part.triples, details=(about,), statements=statements, names_are_ids=True)

@@ -23,7 +23,6 @@ from gnnrag.llm.local import (
     ModelThread,
     brief,
     check_causal,
-    cut_at,
     own_context,
     require,
     shared,
@@ -218,14 +217,7 @@ class HFModel(Engine):
         ends = (i + (token in self.ends) for i, token in enumerate(tokens) if token in self.ends or token == self.pad)
         end = next(ends, None)
         text = self.tokenizer_of(job).decode(tokens[:end], skip_special_tokens=True)
-        cut = cut_at(text, job.request)
-        return Reply(
-            text=text if cut is None else cut,
-            finish_reason="length" if end is None and cut is None else "stop",
-            prompt_tokens=prompt,
-            completion_tokens=len(tokens[:end]),
-            model=job.part.files.name,
-        )
+        return job.reply(text, prompt, len(tokens[:end]), has_ended=end is not None)
 
     @cached_property
     def _compiler(self) -> Any:

@@ -92,10 +92,7 @@ def check_causal(files: ModelFiles) -> None:
     """Raise ConfigError where config.json names no causal language model."""
     name = next(iter(read_json(files.base / "config.json").get("architectures") or ()), "(none named)")
     if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
-        raise ConfigError(
-            f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM); a classifier "
-            "goes into a tuned role"
-        )
+        raise ConfigError(f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM)")
 
 
 def require(package: str, backend: str, fix: str) -> None:
@@ -134,10 +131,7 @@ def encode(
     if raw or chat == "plain":
         return list(tokenizer(("" if raw else "\n\n").join(m.content for m in messages))["input_ids"])
     if not tokenizer.chat_template:
-        raise ConfigError(
-            f"the tokenizer of {tokenizer.name_or_path!r} has no chat template: take a chat model, or set "
-            "llm.chat=plain for one that was trained on plain prompts"
-        )
+        raise ConfigError(f"{tokenizer.name_or_path!r} has no chat template: take a chat model, or set llm.chat=plain")
     from jinja2.exceptions import TemplateError
 
     turns = [{"role": m.role, "content": m.content} for m in messages]
@@ -156,12 +150,6 @@ def own_context(config: Any, tokenizer: Any) -> int | None:
     return int(limit) if limit and limit < _NO_LIMIT else None
 
 
-def cut_at(text: str, request: Request) -> str | None:
-    """Return the text before the first stop string, `raw` with it; None if none is in it."""
-    places = [(text.index(s), len(s)) for s in request.stop if s in text]
-    return text[: min(places)[0] + min(places)[1] * request.raw] if places else None
-
-
 @dataclass(frozen=True)
 class Job:
     """A request whose temperature, seed and schema are settled, and the part with all other settings."""
@@ -174,6 +162,14 @@ class Job:
         """Folder of the LoRA adapter."""
         adapter = self.part.files.adapter
         return str(adapter) if adapter else None
+
+    def reply(self, text: str, prompt: int, tokens: int, has_ended: bool) -> Reply:
+        """Return the reply of a text, cut at the first stop string (`raw`: after it); both counts are tokens."""
+        request = self.request
+        if places := [(text.index(stop), len(stop)) for stop in request.stop if stop in text]:
+            text, has_ended = text[: min(places)[0] + min(places)[1] * request.raw], True
+        finish = "stop" if has_ended else "length"
+        return Reply(text, finish, prompt_tokens=prompt, completion_tokens=tokens, model=self.part.files.name)
 
 
 class Engine:

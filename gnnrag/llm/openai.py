@@ -154,10 +154,8 @@ class OpenAI(Backend):
         address = urlsplit(self.base_url)
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc or address.query:
             shown = self.base_url.rpartition("@")[2].partition("?")[0]
-            raise ConfigError(
-                f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
-                "query; a key is given by the name of its variable, llm.api_key_env=NAME"
-            )
+            form = "an address such as http://127.0.0.1:8000/v1, without a password or query"
+            raise ConfigError(f"llm.base_url={shown!r}: give {form}; a key goes by llm.api_key_env=VARIABLE")
         provider = PROVIDERS[self.name]
         if provider.api_key_env and self.base_url == provider.base_url and not self._key():
             raise ConfigError(f"llm={self.name}: set the variable {self.api_key_env} to your key, or llm.api_key_env")
@@ -227,9 +225,8 @@ class OpenAI(Backend):
                     answer = await create(**body, extra_body=self.extra_body or None)
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
-                raise NoReplyError(
-                    self._message(client, f"no reply within llm.timeout_s={self.timeout_s:g} s")
-                ) from None
+                problem = f"no reply within llm.timeout_s={self.timeout_s:g} s"
+                raise NoReplyError(self._message(client, problem)) from None
             except openai.APIStatusError as error:
                 code, message = error_details(error.body)
                 message = message or error.message

@@ -22,7 +22,6 @@ from gnnrag.llm.local import (
     ModelFiles,
     ModelThread,
     brief,
-    cut_at,
     local_folder,
     require,
     shared,
@@ -74,15 +73,8 @@ class Pipeline(Engine):
     def _reply(self, result: Any, job: Job, prompt: int) -> Reply:
         tokens = list(result.m_generation_ids[0])
         text = self.tokenizer.own.decode(tokens, skip_special_tokens=True)
-        cut = cut_at(text, job.request)
-        is_cut_off = cut is None and len(tokens) >= job.request.max_tokens and tokens[-1] not in self._ends
-        return Reply(
-            text=text if cut is None else cut,
-            finish_reason="length" if is_cut_off else "stop",
-            prompt_tokens=prompt,
-            completion_tokens=len(tokens),
-            model=job.part.files.name,
-        )
+        has_ended = len(tokens) < job.request.max_tokens or tokens[-1] in self._ends
+        return job.reply(text, prompt, len(tokens), has_ended)
 
 
 class _Tokenizer:

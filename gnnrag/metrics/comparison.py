@@ -37,10 +37,8 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
         if set(run.ids) != set(first.ids):
             raise GnnragError(f"{run.name} and {first.name} answered different questions")
         if _scoring(run) != _scoring(first):
-            raise GnnragError(
-                f"{run.name} was scored with {_scoring(run)}, {first.name} with {_scoring(first)}; run gnnrag evaluate "
-                "again on one of them with the metrics settings of the other (nothing is predicted again)"
-            )
+            problem = f"{run.name} was scored with {_scoring(run)}, {first.name} with {_scoring(first)}"
+            raise GnnragError(f"{problem}; run gnnrag evaluate again on one with the metrics settings of the other")
     place = {id_: i for i, id_ in enumerate(first.ids)}
     ordered = []
     for run in runs:
@@ -130,7 +128,5 @@ def _both(first: Run, second: Run, metric: str) -> tuple[np.ndarray, np.ndarray]
             raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")
     rows = ~np.isnan(first.scores[metric]) & ~np.isnan(second.scores[metric])
     if not rows.any():
-        raise GnnragError(
-            f"no question of {first.name} and {second.name} has {metric}; they have {', '.join(_defined(first))}"
-        )
+        raise GnnragError(f"no question of {first.name} and {second.name} has {metric}")
     return first.scores[metric][rows], second.scores[metric][rows]

@@ -101,9 +101,7 @@ def read_service(arguments: Sequence[str]) -> Service:
     config = load_config(ServiceConfig, values, assignments)  # a mistyped setting ends the start
     limits = config.serve
     if limits.tokens is None and not _is_loopback(limits.host):
-        raise ConfigError(
-            f"serve.host={limits.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)"
-        )
+        raise ConfigError(f"serve.host={limits.host} can be reached by others: give serve.tokens=FILE")
     # Replies of models are not kept: what a client asked is nobody else's.
     settings = {"llm_cache": None} | {
         key: yaml.safe_load(text) for key, _, text in (dot.partition("=") for dot in dots)

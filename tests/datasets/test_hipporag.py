@@ -181,7 +181,13 @@ def test_gold_that_is_not_in_the_corpus(release, title, count):
     path = release([TWO_WIKI, lost])
     with pytest.raises(DataError) as caught:
         load_dataset(path)
-    for part in ("toy.json", "question 'lost' (number 1)", repr(title), f"{count} have its title", "missing_gold=drop"):
+    for part in (
+        "toy.json",
+        "question 'lost' (number 1)",
+        repr(title),
+        f"{count} passages have its title",
+        "missing_gold=drop",
+    ):
         assert part in str(caught.value)
     dataset = load_dataset(path, missing_gold="drop")
     assert [q.id for q in dataset.questions] == ["w1"]

@@ -6,7 +6,7 @@ import pytest
 
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.kb import RELATIONS, parts_of, read_triples
-from gnnrag.datasets.metaqa_text import article, description, quoted, sentence, templates, write_text
+from gnnrag.datasets.metaqa_text import article, quoted, sentence, templates, write_text
 from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import RULES, analyse
@@ -74,7 +74,7 @@ def test_articles_state_each_triple_by_a_template_that_a_hash_chooses():
         assert set(texts[part.id][1]) == set(part.neighbours)
     many = [(f"Film {i}", "directed_by", "Vera Lind") for i in range(20)]
     assert [sentence(t, "Vera Lind") for t in many] != [sentence(t, "Vera Lind", seed=1) for t in many]
-    assert description(next(parts_of(triples))).startswith("Night Harbour is a movie. Night Harbour was directed by")
+    assert next(parts_of(triples)).summary(3).startswith("Night Harbour is a movie. Night Harbour was directed by")
     assert templates().keys() == RELATIONS.keys()
 
 
