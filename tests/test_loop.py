@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ArtefactError
+from gnnrag.io import read_journal
 from gnnrag.methods.base import State
 from gnnrag.methods.baselines import Single
 from gnnrag.methods.bdtr import BDTR
@@ -20,7 +21,7 @@ from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
 from gnnrag.run import loop as loop_module
 from gnnrag.run.loop import Loop
-from gnnrag.run.rundir import RunDir, log_rows
+from gnnrag.run.rundir import RunDir
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Question, Ranking
 from tests.helpers.parts import Asks, ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
@@ -193,7 +194,7 @@ def test_the_traceback_of_a_part_that_raises_is_kept_and_shown_once(where: str, 
     for row in rows:
         run.add(*row)
     run.close()
-    logged = [row for row in log_rows(tmp_path / "run") if row["event"] == "question"]
+    logged = [row for row in read_journal(tmp_path / "run" / "log.jsonl") if row["event"] == "question"]
     assert len(logged) == 3 and all(f"in {name}" in row["traceback"] and __file__ in row["traceback"] for row in logged)
 
 

@@ -97,20 +97,20 @@ def _add_name(
 ) -> None:
     """Add the entity of a name, the passages that bear it as title, and the sentences that alone have it."""
     graph = graphs.graph
-    rare = graphs.titles.rarity(name.key.split())
+    rare = graphs.index.titles.rarity(name.key.split())
     sure = name.title.confidence if name.title else 1.0
     entity = graph.position.get(name.key, graph.position.get(name.title.form) if name.title else None)
     if entity is not None:
         found[entity] = max(found[entity], sure * seed_weight(graph, graphs.config, entity))
         confidence[entity] = max(confidence.get(entity, (0.0, 0.0)), (sure, rare))
     else:
-        for phrase in graphs.hierarchy.phrase_nodes(name.key):
-            around = graphs.hierarchy.adjacency
+        for phrase in graphs.index.hierarchy.phrase_nodes(name.key):
+            around = graphs.index.hierarchy.adjacency
             for node in around.indices[around.indptr[phrase] : around.indptr[phrase + 1]].tolist():
-                sentence = graph.first_sentence + node - graphs.hierarchy.first_sentence
+                sentence = graph.first_sentence + node - graphs.index.hierarchy.first_sentence
                 found[sentence] = max(found[sentence], rare)
     if name.title:
-        passages = list(graphs.titles.passages(name.title.form))
+        passages = list(graphs.index.titles.passages(name.title.form))
         shares = prior[passages] + 1e-6
         for passage, share in zip(passages, (shares / shares.sum()).tolist(), strict=True):
             node = graph.first_passage + passage
@@ -283,7 +283,7 @@ def _add_sentence_features(
 
 def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray) -> np.ndarray:
     """Tell which sentences have which names of the question. Shape (len(sentences), number of names), bool."""
-    names, hierarchy = view.linked.names, graphs.hierarchy
+    names, hierarchy = view.linked.names, graphs.index.hierarchy
     out = np.zeros((len(sentences), len(names)), dtype=bool)
     around = hierarchy.adjacency
     for column, name in enumerate(names):

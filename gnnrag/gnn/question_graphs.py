@@ -25,10 +25,8 @@ from gnnrag.gnn.features import (
     passage_prior,
 )
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, as_rows
-from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.messages import REFERS, STRUCTURE, MessageKnowledge
-from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
 
 
@@ -51,15 +49,6 @@ class QuestionGraphs:
         first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
         self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
 
-    # Only subgraphs that are made need these two; those that were made before are read.
-    @property
-    def hierarchy(self) -> HierarchyGraph:
-        return self.index.hierarchy
-
-    @property
-    def titles(self) -> TitleMatcher:
-        return self.index.titles
-
     @cached_property
     def fact_rows(self) -> np.ndarray:
         """Rows of the triples that are facts."""
@@ -68,7 +57,7 @@ class QuestionGraphs:
     @cached_property
     def passage_sentences(self) -> Lists:
         """Sentences of each passage in reading order."""
-        return Lists(self.hierarchy.passage_indptr.astype(np.int64), self.hierarchy.passage_sentences)
+        return Lists(self.index.hierarchy.passage_indptr.astype(np.int64), self.index.hierarchy.passage_sentences)
 
     @cached_property
     def passage_entities(self) -> Lists:
@@ -111,7 +100,7 @@ class QuestionGraphs:
     def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
         dense = self.index.passage_vectors @ vector
         prior = passage_prior(dense, lexical)
-        linked = link_question(text, self.hierarchy, self.titles)
+        linked = link_question(text, self.index.hierarchy, self.index.titles)
         seeds = find_seeds(self, text, linked, vector, prior)
         walk = self._walk(seeds)
         passages = self._passages(walk)
@@ -165,7 +154,7 @@ class QuestionGraphs:
     def _passages(self, walk: np.ndarray) -> np.ndarray:
         """Return the passages to look at, ascending."""
         order = np.argsort(-walk, kind="stable")[: self.sizes.passages]
-        sentences = np.cumsum(np.diff(self.hierarchy.passage_indptr)[order])
+        sentences = np.cumsum(np.diff(self.index.hierarchy.passage_indptr)[order])
         return np.sort(order[: max(int(np.searchsorted(sentences, self.sizes.sentences, side="right")), 1)])
 
     def _nodes(self, passages: np.ndarray, seeds: Seeds) -> np.ndarray:
@@ -175,7 +164,7 @@ class QuestionGraphs:
         keep = np.flatnonzero((shared > 1) & (graph.document_frequency <= self.sizes.hub))
         rarest = keep[np.argsort(graph.document_frequency[keep], kind="stable")][: self.sizes.entities]
         named = seeds.nodes[seeds.nodes < graph.num_entities]
-        sentences = np.concatenate([self.hierarchy.sentences_of(p) for p in passages.tolist()])
+        sentences = np.concatenate([self.index.hierarchy.sentences_of(p) for p in passages.tolist()])
         parts = (rarest, named, graph.first_passage + passages, graph.first_sentence + sentences)
         return np.unique(np.concatenate(parts).astype(np.int64))
 

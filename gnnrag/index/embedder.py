@@ -128,7 +128,7 @@ def model_folder(model: str) -> tuple[str, str]:
     """
     if model != "embedded":
         if not Path(model).is_dir() and is_folder(model):
-            raise ConfigError(f"index.embedder.model={model!r}: there is no such folder")
+            raise ConfigError(f"index.embedder.model or network.base: there is no folder {model!r}")
         weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
         return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
     try:

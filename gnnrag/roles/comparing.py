@@ -144,12 +144,7 @@ class Finding:
     text: str
     passages: tuple[int, ...]
     confidence: float
-    how: str
-
-    @property
-    def is_guess(self) -> bool:
-        """Whether nothing was compared: the first of two, or yes."""
-        return self.how == "guess"
+    how: str  # `guess`: nothing was compared, it is the first of two, or yes
 
 
 # -------------------------------------------------------------------------------------------------- dates and countries

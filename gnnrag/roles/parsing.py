@@ -268,7 +268,8 @@ _COMMAND = re.compile(
 # An escape, or a word after a backslash, or any sign; nobody means a form feed before a letter.
 _ESCAPE = re.compile(r"\\(?:(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\\\"'/\n]|[bf](?![A-Za-z]))|([A-Za-z]+)|.)", re.DOTALL)
 _FOLDERS = re.compile(r"\b[A-Za-z]:(?:\\[^\\\"'\s/:*?<>|]++){2,}(?!:)")  # C:\new\table
-_WIDE = str.maketrans("：，｛｝［］“”", ':,{}[]""')
+_WIDE = dict(zip("：，｛｝［］“”", ':,{}[]""', strict=True))
+_WIDE_MARK = re.compile(rf"{_STRING.pattern}|[{''.join(_WIDE)}]", re.DOTALL)  # or a string, which stays
 
 
 def as_json(text: str) -> str:
@@ -279,16 +280,7 @@ def as_json(text: str) -> str:
     if "\\" in text:
         text = _FOLDERS.sub(lambda match: match[0].replace("\\", "\\\\"), text)
         text = _ESCAPE.sub(lambda match: match[0] if _is_escape(match) else "\\" + match[0], text)
-    if re.search("[：，｛｝［］“”]", text):
-        strings = [*_STRING.finditer(text), None]
-        parts, at = list[str](), 0
-        for string in strings:
-            parts.append(text[at : string.start() if string else len(text)].translate(_WIDE))
-            if string:
-                parts.append(string[0])
-                at = string.end()
-        text = "".join(parts)
-    return text
+    return _WIDE_MARK.sub(lambda match: _WIDE.get(match[0], match[0]), text)
 
 
 def _is_escape(match: re.Match[str]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
@@ -114,11 +115,9 @@ class Prompter:
         finally:
             for task in tasks:  # after a cancellation or an exception, no call may run on
                 task.cancel()
-        over_budget: BudgetError | None = None
         for messages, outcome in zip(prompts, outcomes, strict=True):
-            over_budget = self._book(session, messages, outcome) or over_budget
-        if over_budget:  # only now, when every call already paid for is recorded
-            raise over_budget
+            self._book(session, messages, outcome)
+        session.check()  # only now, when every call already paid for is recorded
         return outcomes
 
     async def _try(
@@ -170,9 +169,8 @@ class Prompter:
             reminder += f" (Try {number}.)"
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
 
-    def _book(self, session: Session, messages: Messages, outcome: Outcome[Any]) -> BudgetError | None:
-        """Record the attempts in the session; returns the BudgetError if they exceed the budget."""
-        over_budget = None
+    def _book(self, session: Session, messages: Messages, outcome: Outcome[Any]) -> None:
+        """Record the attempts in the session."""
         if not outcome.attempts:
             session.record("repeated_prompt", role=self.role, prompt=self.prompt.name)
             session.flag(self.role, "repeated_prompt")
@@ -186,14 +184,10 @@ class Prompter:
                 reply=text, finish_reason=finish, problem=attempt.problem,
             )  # fmt: skip
             session.flag(self.role, *filter(None, attempt.flags))
-            if reply is None:
-                continue
-            session.flag(self.role, *reply.flags)
-            try:
-                session.add_call(self.role, reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.cached)
-            except BudgetError as error:
-                over_budget = error
-        return over_budget
+            if reply is not None:
+                session.flag(self.role, *reply.flags)
+                with suppress(BudgetError):  # `ask_many` checks when all calls are recorded
+                    session.add_call(self.role, reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.cached)
 
 
 @dataclass(eq=False)

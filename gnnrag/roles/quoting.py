@@ -203,33 +203,32 @@ class Quoter:
 
     Args:
         index: gives the embedder and the frequencies of words; None: words alone, all of them alike.
-        min_fit: an answer whose best statement fits less is withheld.
         max_passages: passages beyond this are not read.
     """
 
-    def __init__(self, index: Index | None, min_fit: float, max_passages: int) -> None:
-        self.index, self.min_fit, self.max_passages = index, min_fit, max_passages
+    def __init__(self, index: Index | None, max_passages: int) -> None:
+        self.index, self.max_passages = index, max_passages
         self._vectors: OrderedDict[str, np.ndarray] = OrderedDict()
 
-    def answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
-        """Return statements with their citations for each task; no text where none fits."""
+    def answers(self, tasks: Sequence[ReaderTask], floors: Sequence[float]) -> list[Answer]:
+        """Return statements with their citations for each task; no text where none fits as well as its floor."""
         units = [
             [unit for n, passage in enumerate(task.passages[: self.max_passages]) for unit in units_of(n, passage)]
             for task in tasks
         ]
         self._encode(list(dict.fromkeys(unit.text for each in units for unit in each)))
-        answered = [self._answer(task, each) for task, each in zip(tasks, units, strict=True)]
+        answered = [self._answer(*each) for each in zip(tasks, units, floors, strict=True)]
         while len(self._vectors) > KEPT:
             self._vectors.popitem(last=False)
         return answered
 
-    def _answer(self, task: ReaderTask, units: list[Unit]) -> Answer:
+    def _answer(self, task: ReaderTask, units: list[Unit], floor: float) -> Answer:
         if not units:
             return Answer("", thought="no statement")
         fits = self.fits(beginning(task.question.text), units, task.passages)
         best = float(fits.max())
         confidence = round(min(1.0, max(0.0, best / 2)), 4)
-        if best < self.min_fit:
+        if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
         chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
         shown = in_order([units[i] for i in chosen])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 from gnnrag.errors import ConfigError
@@ -47,7 +47,7 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
     def setup(self) -> None:
         if self.mode == "separate" and self.prompt:
             raise ConfigError(f"thoughts.prompt={self.prompt!r} works with mode=joint only")
-        self._variants: dict[tuple[str, ...], Prompter] = {}
+        self._prompter = cache(self._made)
         names = ("thoughts",) if self.mode == "joint" else ("thoughts_fast", "thoughts_slow")
         self.prompters = tuple(map(self._prompter, names))
 
@@ -72,12 +72,9 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
             return thoughts
         return Thoughts(flags=("thought_failed",))
 
-    def _prompter(self, *key: str) -> Prompter:
-        """Return the prompter of a prompt and its options (the `key`), made on first use."""
-        if key not in self._variants:
-            tokens = self.max_tokens + self.chain_tokens * ("chain" in key[1:])
-            self._variants[key] = self.prompter(*key, max_tokens=tokens)
-        return self._variants[key]
+    def _made(self, prompt: str, *options: str) -> Prompter:
+        tokens = self.max_tokens + self.chain_tokens * ("chain" in options)
+        return self.prompter(prompt, *options, max_tokens=tokens)
 
 
 def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> tuple[Message, ...]:

@@ -193,7 +193,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
-    return predictions_of(folder, read_journal(folder / "predictions.jsonl"), log_rows(folder))
+    return predictions_of(folder, read_journal(folder / "predictions.jsonl"), read_journal(folder / "log.jsonl"))
 
 
 def predictions_of(run: Path, rows: Iterable[Any], log: Iterable[Any]) -> list[Prediction]:
@@ -207,14 +207,9 @@ def predictions_of(run: Path, rows: Iterable[Any], log: Iterable[Any]) -> list[P
         ]
 
 
-def log_rows(run: Path) -> list[Mapping[str, Any]]:
-    """Return the rows of a run's `log.jsonl`."""
-    return read_journal(run / "log.jsonl")
-
-
 def predicted_seconds(path: Path) -> float:
     """Return the seconds that a run has spent on answering. The run may still be in progress."""
-    return sum(row["seconds"] for row in log_rows(path) if row["event"] == "predicted")
+    return sum(row["seconds"] for row in read_journal(path / "log.jsonl") if row["event"] == "predicted")
 
 
 def trained_counts(run: Path) -> dict[str, str]:

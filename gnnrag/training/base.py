@@ -102,6 +102,7 @@ class Training(ABC):
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
     columns: ClassVar[tuple[str, ...]]  # metrics of the final table
+    summarise: Callable[[Rows], dict[str, float]] = staticmethod(means)  # validation from the metrics of all questions
     prefix: ClassVar[str]  # of the names of runs
     settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
     inputs: Mapping[str, Any]  # fingerprints of what is read
@@ -164,7 +165,7 @@ class Training(ABC):
         """Return what the loop runs (`Task`), which may be this object, and the network."""
         raise NotImplementedError
 
-    def fit(self, run: TrainingRun, tracker: Tracker | None) -> Any:
+    def fit(self, run: TrainingRun) -> Any:
         """Train, in the project's own loop if not overridden; None where it was stopped.
 
         What is returned goes to `report` and `folders`; its `kept_step` and `kept_metrics` are of the weights kept.
@@ -172,12 +173,8 @@ class Training(ABC):
         fit, context = self.config.fit, self.context
         run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
         task, model = self.build()
-        trainer = Trainer(task, model, fit, run, context.accelerator, tracker, context.stop, self.summarise)
+        trainer = Trainer(task, model, fit, run, context.accelerator, context.stop, self.summarise)
         return trainer if trainer.fit().is_done else None
-
-    def summarise(self, rows: Rows) -> dict[str, float]:
-        """Return the validation metrics from those of all questions."""
-        return means(rows)
 
     @abstractmethod
     def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
@@ -235,9 +232,9 @@ def train(path: Path, training: Training) -> Report | None:
     shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
     is_tracked = accelerator.is_main_process and training.run.tracking != "off"
-    tracker = Tracker(training.run, path, "train", shown, whole) if is_tracked else None
+    tracker = run.tracker = Tracker(training.run, path, "train", shown, whole) if is_tracked else None
     try:
-        fitted = training.fit(run, tracker)
+        fitted = training.fit(run)
         if fitted is None:
             return None
         rows, facts = training.report(fitted)

@@ -90,6 +90,7 @@ class ChainTraining(RowsTraining):
     """Training of a chain verifier; also the loop's task."""
 
     schema, prefix = TrainChainConfig, "chain"
+    summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("recall@5", "pool_recall@5", "all@5", "precision")
     config: TrainChainConfig
 
@@ -152,10 +153,6 @@ class ChainTraining(RowsTraining):
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
         """Return the metrics of a share of the validation questions."""
         return {f"{row['set']}/{row['id']}": row["metrics"] for row in self._measured(model, self.validation, part)}
-
-    def summarise(self, rows: Rows) -> dict[str, float]:
-        """No set counts for its size."""
-        return means_of_sets(rows)
 
     def _measured(self, model: Any, examples: Mapping[str, Sequence[ChainExample]], part: slice) -> Report:
         """Return each question's metrics: the means over its decisions."""

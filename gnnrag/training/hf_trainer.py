@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from transformers import PrinterCallback, TrainerCallback
 
 from gnnrag.io import read_json
-from gnnrag.run.tracking import Tracker
 from gnnrag.training.base import RunContext
 from gnnrag.training.report import progress_line
 from gnnrag.training.rundir import CHECKPOINTS, FITTED, TrainingRun
@@ -38,8 +37,8 @@ class Fitted:
 class RunCallback(TrainerCallback):
     """Writes a trainer's figures into the run, and lets all processes save and stop where one was asked to."""
 
-    def __init__(self, run: TrainingRun, context: RunContext, tracker: Tracker | None = None) -> None:
-        self.run, self.context, self.tracker = run, context, tracker
+    def __init__(self, run: TrainingRun, context: RunContext) -> None:
+        self.run, self.context = run, context
         self.is_stopped, self.start = False, time.perf_counter()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -61,14 +60,11 @@ class RunCallback(TrainerCallback):
         }
         if row:
             self.run.log({"step": state.global_step, "seconds": time.perf_counter() - self.start, **row})
-        if row and self.tracker:
-            self.tracker.log(row, state.global_step)
 
 
 def fit(
     run: TrainingRun,
     context: RunContext,
-    tracker: Tracker | None,
     open_trainer: Callable[[Path, RunCallback], Any],
     save: Callable[[Any, Fitted, Path], None],
 ) -> Fitted | None:
@@ -79,7 +75,7 @@ def fit(
     """
     if (run.path / FITTED).is_file() and (run.path / "best").is_dir():
         return Fitted(**read_json(run.path / FITTED))
-    callback = RunCallback(run, context, tracker)
+    callback = RunCallback(run, context)
     trainer = open_trainer(run.path / CHECKPOINTS, callback)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
@@ -112,7 +108,7 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
         "use_cpu": not has_gpu,
         "dataloader_pin_memory": has_gpu,
         "disable_tqdm": True,
-        "report_to": "none",  # `RunCallback` tells the tracker
+        "report_to": "none",  # `TrainingRun` tells the tracker
         "restore_callback_states_from_checkpoint": True,  # the patience that is left
     }
 

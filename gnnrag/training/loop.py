@@ -14,7 +14,6 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import FitConfig
 from gnnrag.training.rundir import TrainingRun
 
@@ -73,12 +72,11 @@ class Trainer:
         config: FitConfig,
         run: TrainingRun,
         accelerator: Accelerator,
-        tracker: Tracker | None = None,
         stop: Callable[[], bool] = lambda: False,
-        summarise: Callable[[Rows], dict[str, float]] | None = None,
+        summarise: Callable[[Rows], dict[str, float]] = lambda rows: means(rows),
     ) -> None:
         self.task, self.config, self.run, self.accelerator = task, config, run, accelerator
-        self.tracker, self._stop, self._summarise = tracker, stop, summarise or means
+        self._stop, self._summarise = stop, summarise
         self.state = TrainingState()
         optimizer = torch.optim.AdamW(groups_of(model), lr=config.lr, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
@@ -186,10 +184,7 @@ class Trainer:
         self._log({f"validation/{name}": v for name, v in state.metrics.items()})
 
     def _log(self, values: Mapping[str, float]) -> None:
-        if self.accelerator.is_main_process:
-            self.run.log({"step": self.state.step, **values, "seconds": round(self.state.seconds, 2)})
-            if self.tracker:
-                self.tracker.log(values, self.state.step)
+        self.run.log({"step": self.state.step, **values, "seconds": round(self.state.seconds, 2)})
 
     def _save(self) -> None:
         state = {"progress": vars(self.state), "model": learned(self.bare), "optimizer": self.optimizer.state_dict()}

@@ -54,6 +54,7 @@ class ReaderTraining(Training):
     """Training of the span reader on questions and their single hops; the loop's task."""
 
     schema, prefix = TrainReaderConfig, "reader"
+    summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("em", "f1", "gold_em", "gold_f1")
     config: TrainReaderConfig
 
@@ -143,10 +144,6 @@ class ReaderTraining(Training):
                 row.setdefault("answer", answer)
             rows.append(row)
         return rows
-
-    def summarise(self, rows: Rows) -> dict[str, float]:
-        """No set counts for its size."""
-        return means_of_sets(rows)
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """Read the questions that report, each process its share; every process gets all rows."""

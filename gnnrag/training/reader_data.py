@@ -115,14 +115,6 @@ class ReaderQuestion:
     whole: bool = True  # whether it is a whole question of a benchmark
 
 
-def whole_of(question: Question, retrieved: Sequence[str]) -> ReaderQuestion:
-    """Return a question of a benchmark."""
-    last = question.decomposition[-1].gold if question.decomposition else None
-    return ReaderQuestion(
-        question.text, question.answers, question.gold, (last,) if last else question.gold, tuple(retrieved)
-    )
-
-
 def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
     """Return a question's single hops: sub-questions, `#1` filled in, and evidence triples as `subject >> relation`."""
     found = []
@@ -221,7 +213,10 @@ class ReaderSet:
 
     def whole(self, id_: str) -> ReaderQuestion:
         """Return a question."""
-        return whole_of(self.by_id[id_], self.retrieved[id_])
+        question = self.by_id[id_]
+        last = question.decomposition[-1].gold if question.decomposition else None
+        final = (last,) if last else question.gold
+        return ReaderQuestion(question.text, question.answers, question.gold, final, self.retrieved[id_])
 
     def hops(self, ids: Sequence[str]) -> list[ReaderQuestion]:
         """Return the single hops of some questions."""

@@ -24,6 +24,7 @@ from gnnrag.io import (
 )
 from gnnrag.metrics.plotting import write_figure
 from gnnrag.run.rundir import check_same, code_version, lock_run
+from gnnrag.run.tracking import Tracker
 
 STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
@@ -49,6 +50,7 @@ class TrainingRun:
     ) -> None:
         self.path, self.is_main = Path(path), is_main
         self.on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # told about each row of metrics
+        self.tracker: Tracker | None = None  # told, too
         self._rows: Journal | None = None
         self._lock = ExitStack()
         if not is_main:
@@ -73,6 +75,8 @@ class TrainingRun:
         if self._rows is not None:
             self._rows.append(dict(row))
             self.on_row(row)
+            if self.tracker:
+                self.tracker.log({k: v for k, v in row.items() if k not in ("step", "seconds")}, row["step"])
 
     def cut(self, step: int) -> None:
         """Forget the metrics of later steps: a resumed run makes them again."""

@@ -20,12 +20,11 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from transformers import EarlyStoppingCallback
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.index.embedder import quiet_loading
+from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.parts import from_settings
-from gnnrag.roles.tuned.checkpoint import base_folder, base_record
-from gnnrag.roles.tuned.verifier import Selection, load_cross_encoder, pairs_of, save_cross_encoder, scores_of
+from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
+from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
 from gnnrag.run.rundir import code_version
-from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import CommonConfig, Count
 from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.loop import means
@@ -86,7 +85,7 @@ class VerifierTraining(RowsTraining):
     columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
     config: TrainVerifierConfig
 
-    def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
+    def fit(self, run: TrainingRun) -> Fitted | None:
         """Train by the Trainer of sentence-transformers; see `hf_trainer.fit`."""
         self.best, network = run.path / "best", self.config.network
 
@@ -95,7 +94,7 @@ class VerifierTraining(RowsTraining):
             whole = merged(model, network) if network.rank else model
             whole.save_pretrained(str(folder), create_model_card=False)
 
-        return fit(run, self.context, tracker, self.trainer, save)
+        return fit(run, self.context, self.trainer, save)
 
     @cached_property
     def model(self) -> CrossEncoder:
@@ -176,7 +175,9 @@ class VerifierTraining(RowsTraining):
         """Write the model, its record and its card."""
         config, model = self.config, self.model
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
-        save_cross_encoder(folder, model, config.network, base_record(config.network.base), facts)
+        model.save_pretrained(str(folder), create_model_card=False)
+        base = base_record(config.network.base)
+        write_tuned(folder, TunedRecord("verifier", KIND, base, asdict(config.network), facts))
         known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
         known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
         self.write_card(folder, Card("Verifier", SUMMARY, known, self.sizes()), facts)
@@ -187,7 +188,7 @@ def open_base(config: CrossEncoderConfig) -> CrossEncoder:
 
     Raises ConfigError where the base is not there, or cannot be loaded.
     """
-    folder, _ = base_folder(config.base)
+    folder, _ = model_folder(config.base)
     try:
         with quiet_loading():
             model = CrossEncoder(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,11 @@ from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.training.reader_data import (
     ReaderQuestion,
+    ReaderSet,
     ShownConfig,
     draw_shown,
     make_example,
     parts_of,
-    whole_of,
 )
 from gnnrag.types import GoldHop, Question
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
@@ -38,7 +40,8 @@ def test_hops_are_filled_in_and_stand_in_their_own_passage() -> None:
     assert first.text == "Ada Lovelace >> father" and first.gold == ("a",)
     assert second.text == "Where did Lord Byron die?" and second.answers == ("Missolonghi",) and second.gold == ("b",)
     assert triple.text == "Lord Byron >> place of death" and triple.gold == ("b",) and not triple.whole
-    assert whole_of(QUESTION, ("c",)).final == ("b",)  # the last hop's passage holds the answer
+    opened: Any = SimpleNamespace(by_id={"q": QUESTION}, retrieved={"q": ("c",)})
+    assert ReaderSet.whole(opened, "q").final == ("b",)  # the last hop's passage holds the answer
 
 
 def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from gnnrag.io import write_jsonl
 from gnnrag.training.rows import ShownPassage, VerifierRow, plain_rows
@@ -29,11 +30,20 @@ def make_encoder(folder: Path, layers: int = 2, seed: int = 0) -> Path:
     return folder
 
 
+def save_cross_encoder(folder: Path, model: Any, config: Any, facts: dict[str, Any]) -> None:
+    """Write a checkpoint of a cross-encoder."""
+    from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
+    from gnnrag.roles.tuned.verifier import KIND
+
+    model.save_pretrained(str(folder), create_model_card=False)
+    write_tuned(folder, TunedRecord("verifier", KIND, {"name": config.base}, asdict(config), facts))
+
+
 def make_verifier(root: Path) -> Path:
     """Write a random cross-encoder into `root`/best, its base into `root`/encoder."""
     import torch
 
-    from gnnrag.roles.tuned.verifier import Selection, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import Selection
     from gnnrag.training.verifier import CrossEncoderConfig, open_base
 
     config = CrossEncoderConfig(str(make_encoder(root / "encoder")), 64)
@@ -43,7 +53,7 @@ def make_verifier(root: Path) -> Path:
     torch.nn.init.normal_(model[0].model.bert.pooler.dense.weight, std=0.2)  # else tanh makes a handful of values
     (root / "best").mkdir()
     facts = {"selection": asdict(Selection(-0.4, 5)), "threshold": -0.4}
-    save_cross_encoder(root / "best", model, config, {"name": config.base}, facts)
+    save_cross_encoder(root / "best", model, config, facts)
     return root
 
 

@@ -16,6 +16,7 @@ from tests.helpers.names import ROLES, forms
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.tiny_model import make_tiny_model
+from tests.helpers.toy_verifier import save_cross_encoder
 
 Maker = Callable[..., None]
 
@@ -32,14 +33,14 @@ def make_cross_encoder(folder: Path, index: Index) -> None:
     """Write a verifier that reads each passage with a tiny encoder."""
     import torch
 
-    from gnnrag.roles.tuned.verifier import Selection, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import Selection
     from gnnrag.training.verifier import CrossEncoderConfig, open_base
 
     torch.manual_seed(5)
     config = CrossEncoderConfig(str(_encoder(folder)), 64)
     model = open_base(config)
     _shake(model)
-    save_cross_encoder(folder, model, config, {"name": config.base}, {"selection": asdict(Selection(-0.3))})
+    save_cross_encoder(folder, model, config, {"selection": asdict(Selection(-0.3))})
 
 
 def make_chain(folder: Path, index: Index) -> None:

@@ -79,7 +79,7 @@ def test_an_answer_is_stated_where_it_is_sure(tmp_path: Path, style: Any) -> Non
 def test_where_it_is_not_the_sentences_that_fit_are_quoted_with_their_sources(tmp_path: Path) -> None:
     path = make_span(tmp_path, sureness=sure(0.5, 0.8))
     asked = replace(task(2), style=None)
-    (answer,) = ask(make(path), [asked])
+    (answer,) = ask(make(path, min_fit_short=0.5), [asked])
     assert answer.thought == "statements" and answer.citations
     for citation in answer.citations:
         (passage,) = (p for p in PASSAGES if p.id in citation.passages)
@@ -88,7 +88,7 @@ def test_where_it_is_not_the_sentences_that_fit_are_quoted_with_their_sources(tm
     assert len(answer.text.split()) < 80
     (short,) = ask(make(path), [task(2)])  # a benchmark's short answer is the best span all the same
     assert short.thought == "ranked first" and short.confidence == pytest.approx(0.5)
-    (nothing,) = ask(make(path, min_fit=2.0), [asked])
+    (nothing,) = ask(make(path, min_fit_short=2.0), [asked])
     assert nothing.text == "" and nothing.thought == "nothing fits" and nothing.support == ()
 
 
@@ -114,7 +114,7 @@ def test_a_comparison_is_stated_where_both_sides_are_there_and_guessed_for_bench
     both = ask(make(path), tasks)
     assert [(a.text, a.support, a.confidence) for a in both] == [("Karl Holm", ("h", "i"), 0.9)] * 2
     one = [ReaderTask(older, people[1:], "", style) for style in (None, "short")]
-    quoted, guessed = ask(make(path, min_fit=0.0), one)
+    quoted, guessed = ask(make(path, min_fit_short=0.0), one)
     assert guessed.text == "Karl Holm" and guessed.flags == ("guess",) and guessed.confidence == 0.1
     assert quoted.thought == "statements" and quoted.support == ("i",)
 

@@ -56,8 +56,8 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
 
 # ----------------------------------------------------------------------------------------------------------- quoted
 def read(question: str, style: Any, passages: Any = GUIDE, words: int = 120, fit: float = 0.5) -> Answer:
-    quoter = Quoter(SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE), fit, 10)  # type: ignore[arg-type]
-    (answer,) = quoter.answers([ReaderTask(Question("q", question), passages, "", style, words)])
+    quoter = Quoter(SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE), 10)  # type: ignore[arg-type]
+    (answer,) = quoter.answers([ReaderTask(Question("q", question), passages, "", style, words)], [fit])
     return answer
 
 

@@ -68,8 +68,8 @@ def read(rng: random.Random, index: Any, context: tuple[Passage, ...]) -> tuple[
     kind = rng.choice(["quoted", "written", "table", "short"])
     asked = " ".join(rng.sample([w for p in context for w in p.text.split()], 6))
     if kind == "quoted":
-        quoter = Quoter(None, 0.0, 10)
-        (answer,) = quoter.answers([ReaderTask(Question("q", asked), context, "", "long", rng.choice([20, 90]))])
+        task = ReaderTask(Question("q", asked), context, "", "long", rng.choice([20, 90]))
+        (answer,) = Quoter(None, 10).answers([task], [0.0])
         return kind, answer
     if kind == "written":
         sentences = [rng.choice(split_sentences(rng.choice(context).text)) for _ in range(rng.randint(1, 5))]

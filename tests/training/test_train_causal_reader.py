@@ -13,7 +13,7 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import MalformedError
-from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
+from gnnrag.roles.tuned.causal_reader import BriefReader, parse_brief
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.session import Session
@@ -34,8 +34,7 @@ TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
     ("yes [3] [3]", ("yes", (3,))),
     ("<think>so</think>river 2[2]\n", ("river 2", (2,))),
     ("Unknown.", ("", ())),
-    (brief_reply("a b", (1, 2)), ("a b", (1, 2))),
-    (brief_reply("", ()), ("", ())),
+    ("unknown", ("", ())),
 ])  # fmt: skip
 def test_replies_are_read_strictly(text: str, expected: tuple[str, tuple[int, ...]]) -> None:
     assert parse_brief(text, 3) == expected

@@ -64,12 +64,8 @@ def parse_brief(text: str, count: int, question: str = "") -> tuple[str, tuple[i
     return need_answer(found["text"], question), numbers
 
 
-def brief_reply(answer: str, numbers: Sequence[int]) -> str:
-    """Return the reply that `parse_brief` reads as this; an empty answer makes an abstention."""
-    return f"{inline(answer)} {''.join(f'[{n}]' for n in numbers)}" if answer else UNKNOWN
-
-
-def brief_chat(task: ReaderTask, reply: str, prompt: str = "") -> tuple[Message, ...]:
-    """Return the prompt (or another, by its name) for a task, and a reply to it."""
+def brief_chat(task: ReaderTask, answer: str, numbers: Sequence[int], prompt: str = "") -> tuple[Message, ...]:
+    """Return the prompt (or another, by its name) for a task, and its reply; an empty answer makes an abstention."""
+    reply = f"{inline(answer)} {''.join(f'[{n}]' for n in numbers)}" if answer else UNKNOWN
     values = {"question": inline(task.question.text), "passages": passage_elements(task.passages)}
     return (*cached_prompt(prompt or PROMPT).render(**values), Message("assistant", reply))

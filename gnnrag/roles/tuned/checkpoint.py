@@ -100,17 +100,9 @@ def shipped_folder(role: str) -> Path:
 
 
 # ------------------------------------------------------------------------------------- networks on an encoder of texts
-def base_folder(name: str) -> tuple[str, str]:
-    """Return where an encoder is and the digest of its weights. Raises ConfigError where it is not there."""
-    try:
-        return model_folder(name)
-    except ConfigError as error:
-        raise ConfigError(f"network.base={name!r} is not there: {error}") from error
-
-
 def base_record(name: str) -> dict[str, str]:
     """Return what a checkpoint says of its base."""
-    return {"name": name, "weights": base_folder(name)[1]}
+    return {"name": name, "weights": model_folder(name)[1]}
 
 
 def load_encoder(base: str, train_layers: int | None) -> tuple[nn.Module, int]:
@@ -123,7 +115,7 @@ def load_encoder(base: str, train_layers: int | None) -> tuple[nn.Module, int]:
     from torch import nn
     from transformers import AutoConfig, AutoModel
 
-    folder, _ = base_folder(base)
+    folder, _ = model_folder(base)
     settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     for name, value in vars(settings).items():  # every family has its own names for dropout
         if "dropout" in name and isinstance(value, float):
@@ -151,7 +143,7 @@ def load_tokenizer(base: str) -> Any:
     """Return the tokenizer of an encoder."""
     from transformers import AutoTokenizer
 
-    folder, _ = base_folder(base)
+    folder, _ = model_folder(base)
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
@@ -185,7 +177,7 @@ def load_trained(folder: Path, record: TunedRecord, network: Any, base: str | No
     config: Any = read_settings(network.schema, record.settings, folder)
     if expected := record.base.get("weights"):
         config.base = base or config.base
-        if base_folder(config.base)[1] != expected:
+        if model_folder(config.base)[1] != expected:
             raise ArtefactError(f"{folder}: it was trained on the base {record.base['name']!r}, not on {config.base!r}")
     model = network(config)
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)

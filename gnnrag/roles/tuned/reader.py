@@ -45,6 +45,8 @@ class TunedReader(TunedRole):
     # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
     min_confidence: float | None = None
     min_fit: float = 0.5  # of a quoted sentence; below, nothing fits
+    # the same in place of a short answer, where a sentence on something else misleads more than it helps
+    min_fit_short: float = 0.7
     max_passages: Annotated[int, Ge(1)] = 10  # passages beyond this are not read
     batch: Annotated[int, Ge(1)] = 8  # questions read at once
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
@@ -86,7 +88,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         known = record.facts.get("sureness")
         self.sureness = Sureness(**known) if known else None
         self._tables = TableReader(index)
-        self._quoter = Quoter(index, settings.min_fit, settings.max_passages)
+        self._quoter = Quoter(index, settings.max_passages)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
 
     @cached_property
@@ -124,7 +126,8 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             for i, task in enumerate(tasks)
             if i not in stated
         }
-        stated |= zip(asked, self._quoter.answers(list(asked.values())), strict=True)
+        floors = [self.settings.min_fit_short if i in answers else self.settings.min_fit for i in asked]
+        stated |= zip(asked, self._quoter.answers(list(asked.values()), floors), strict=True)
         return [stated[i] for i in range(len(tasks))]
 
     def _short(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
@@ -149,7 +152,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if finding.confidence < self._least(task, COMPARED):
             return Answer("", thought=f"withheld: {finding.how}")
         support = tuple(task.passages[i].id for i in finding.passages)
-        return Answer(finding.text, support, finding.confidence, finding.how, ("guess",) if finding.is_guess else ())
+        return Answer(
+            finding.text, support, finding.confidence, finding.how, ("guess",) if finding.how == "guess" else ()
+        )
 
     def _spanned(self, task: ReaderTask, read: Read, chances: np.ndarray) -> Answer:
         """Return the answer that the network ranks first, with how likely it is right."""

@@ -159,13 +159,11 @@ def token_range(window: Window, start: int, end: int) -> tuple[int, int] | None:
 
 def places_of(windows: Sequence[Window], spans: Sequence[tuple[int, int, int]]) -> np.ndarray:
     """Return window, first and last token of each (passage, start, end); -1 where there is none. Shape (n, 3)."""
-    by_passage: dict[int, list[int]] = {}
-    for number, window in enumerate(windows):
-        by_passage.setdefault(window.passage, []).append(number)
     out = np.full((len(spans), 3), -1, np.int64)
     for row, (passage, start, end) in zip(out, spans, strict=True):
-        for number in by_passage.get(passage, ()) if end > start else ():
-            if (found := token_range(windows[number], start, end)) is not None:
+        for number, window in enumerate(windows):
+            is_near = window.passage == passage and end > start
+            if is_near and (found := token_range(window, start, end)) is not None:
                 row[:] = (number, *found)
                 break
     return out

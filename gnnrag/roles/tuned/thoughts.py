@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.errors import ConfigError
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
@@ -46,12 +45,6 @@ class TunedThoughts(TunedRole):
     def asks_in_vectors(cls, path: str | None) -> bool:
         """Tell whether the checkpoint at `path` (None: the one that ships) is a next-hop encoder."""
         return read_tuned(role_folder("thoughts", path), "thoughts", cls.kinds).kind == ENCODER
-
-    def setup(self) -> None:
-        """Open the checkpoint."""
-        if self.mixed and not self.asks_in_vectors(self.path):
-            raise ConfigError("roles.thoughts.options.mixed=true: of an encoder's thoughts; give its folder as path")
-        super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ThoughtsTask, Thoughts]:
         """Return thoughts in vectors."""

@@ -18,7 +18,7 @@ from gnnrag.io import digest, interpreting
 from gnnrag.parts import part
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainVerifier
-from gnnrag.roles.tuned.checkpoint import LANGUAGE, TunedRecord, TunedRole, write_tuned
+from gnnrag.roles.tuned.checkpoint import LANGUAGE, TunedRecord, TunedRole
 from gnnrag.session import Session
 from gnnrag.types import Passage
 
@@ -57,14 +57,6 @@ def scores_of(model: CrossEncoder, pairs: Sequence[tuple[str, str]], batch_size:
         return []
     found = model.predict(list(pairs), batch_size=batch_size, activation_fn=nn.Identity(), show_progress_bar=False)
     return [float(score) for score in found]
-
-
-def save_cross_encoder(
-    folder: Path, model: CrossEncoder, settings: Any, base: dict[str, str], facts: dict[str, Any]
-) -> None:
-    """Write a checkpoint: a model that `sentence_transformers.CrossEncoder` loads, with the record beside it."""
-    model.save_pretrained(str(folder), create_model_card=False)
-    write_tuned(folder, TunedRecord("verifier", KIND, base, asdict(settings), facts))
 
 
 def load_cross_encoder(folder: Path, device: str = "cpu") -> CrossEncoder:

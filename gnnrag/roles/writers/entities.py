@@ -18,7 +18,6 @@ from gnnrag.session import Session
 from gnnrag.text.normalise import is_variant
 
 _PEOPLE = {"person", "people"}
-Partition = frozenset[frozenset[int]]
 
 
 def _listed(rows: Iterable[tuple[str, str, str]], characters: int) -> Shown:
@@ -44,20 +43,19 @@ class PromptedCurator(PromptedPart[CurateTask, Curated]):
         outcome = await self.ask(session, {"members": shown}, read)
         if outcome.value is None:
             return Curated(tuple((member[0],) for member in task.members), ("curator_failed",))
-        groups = sorted(sorted(group) for group in outcome.value)
-        return Curated(tuple(tuple(task.members[i][0] for i in group) for group in groups))
+        return Curated(tuple(tuple(task.members[i][0] for i in group) for group in outcome.value))
 
 
 class Groups(ReplyModel):
     groups: list[Annotated[list[int], BeforeValidator(lambda row: row if isinstance(row, list) else [row])]]
 
 
-def read_partition(reply: str, count: int) -> Partition:
+def read_partition(reply: str, count: int) -> list[list[int]]:
     """Return the groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition."""
     groups = read_as(Groups, reply).groups
     if sorted(n for row in groups for n in row) != list(range(1, count + 1)):
         raise MalformedError(f"the groups are no partition of 1 to {count}")
-    return frozenset(frozenset(n - 1 for n in row) for row in groups if row)
+    return sorted(sorted(n - 1 for n in row) for row in groups if row)
 
 
 @part("writer", "curator.offline")

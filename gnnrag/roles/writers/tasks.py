@@ -153,6 +153,5 @@ def _named(task: Any) -> str:
     if passage := getattr(task, "passage", None):
         return f"passage {passage.id!r}" + (f" ({passage.title})" if passage.title else "")
     entities = getattr(task, "entities", ()) or getattr(task, "members", ())
-    if subject := getattr(task, "subject", "") or ", ".join(entity[1] for entity in entities[:3]):
-        return repr(subject)
-    return repr(shorten(next(iter(getattr(task, "texts", ())), type(task).__name__), 80, placeholder=" ..."))
+    subject = getattr(task, "subject", "") or ", ".join(entity[1] for entity in entities[:3])
+    return repr(subject or shorten(str(getattr(task, "texts", task)), 80, placeholder=" ..."))

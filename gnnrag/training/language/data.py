@@ -19,7 +19,7 @@ from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts import Prompt, load_prompt
 from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat, brief_reply
+from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
@@ -175,7 +175,7 @@ def chat(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
         return verifier_chat(task, row.selected, prompt)
     if isinstance(row, ReaderRow):
         numbers = [place for place, passage in enumerate(row.passages, start=1) if passage.id in row.cited]
-        return brief_chat(task, brief_reply(next(iter(row.answers), ""), numbers), prompt)
+        return brief_chat(task, next(iter(row.answers), ""), numbers, prompt)
     said = Thoughts(row.fast, row.slow, row.sufficient, row.source.get("chain"))
     return thoughts_chat(task, said, prompt)
 

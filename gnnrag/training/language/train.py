@@ -22,7 +22,6 @@ from gnnrag.llm.local import check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version
-from gnnrag.run.tracking import Tracker
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
@@ -113,7 +112,7 @@ class LanguageTraining(Training):
             raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
         return files.base, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
-    def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
+    def fit(self, run: TrainingRun) -> Fitted | None:
         """Train by the trainer of the stage; see `hf_trainer.fit`."""
         self.best = run.path / "best"
 
@@ -126,7 +125,7 @@ class LanguageTraining(Training):
             self.examples.tokenizer.save_pretrained(folder)
             self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
 
-        return fit(run, self.context, tracker, self.trainer, save)
+        return fit(run, self.context, self.trainer, save)
 
     def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
