@@ -39,7 +39,7 @@ def service(built: Path, tmp_path: Path) -> Service:
 
 def test_an_index_is_made_changed_emptied_and_made_again(tmp_path: Path, built: Path) -> None:
     ask, documents = "/api/indexes/new/ask", "/api/indexes/new/documents"
-    asked = {"question": "Who made Stalker?", "method": "single", "retriever": "bm25"}
+    asked = {"question": "Stalker is a film of 1979 by whom?", "method": "single", "retriever": "bm25"}
     with serving([tmp_path / "new", built]) as client:
         assert client("POST", ask, asked)[0] == 404 and client("GET", documents)[1]["total"] == 0
         client("PUT", f"{documents}/stalker.txt", STALKER.encode())
@@ -64,7 +64,7 @@ def test_an_index_in_an_object_store_is_made_asked_and_changed(bucket: str) -> N
     with serving([f"{bucket}/new"]) as client:  # type: ignore[list-item]
         assert client.done("new", "PUT", "stalker.txt", STALKER.encode())["state"] == "done"
         assert client.done("new", "PUT", "oslo.txt", b"Oslo lies by the sea.")["state"] == "done"
-        asked = {"question": "Who made Stalker?", "method": "single"}
+        asked = {"question": "Stalker is a film of 1979 by whom?", "method": "single"}
         assert "Andrei Tarkovsky" in client("POST", "/api/indexes/new/ask", asked)[1]["text"]
         assert client.done("new", "DELETE", "oslo.txt")["state"] == "done"
         (row,) = client("GET", "/api/indexes")[1]["indexes"]
@@ -87,7 +87,7 @@ def test_a_config_file_may_hold_settings_of_the_server(tmp_path: Path) -> None:
     (tmp_path / "conf.yaml").write_text("serve: {asking: 2}\nretriever: bm25\nmethod: single\n")
     with serving([tmp_path / "new"], str(tmp_path / "conf.yaml")) as client:
         assert client.done("new", "PUT", "stalker.txt", STALKER.encode())["state"] == "done"
-        assert client("POST", "/api/indexes/new/ask", {"question": "Who made Stalker?"})[1]["text"]
+        assert client("POST", "/api/indexes/new/ask", {"question": "Stalker is a film of 1979 by whom?"})[1]["text"]
 
 
 def test_a_first_build_that_fails_leaves_no_index_and_a_fault_to_its_document(
