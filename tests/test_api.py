@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -37,9 +38,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "papers"
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("api")
+    (root / "papers").mkdir()
+    for name, text in DOCUMENTS.items():
+        (root / "papers" / name).write_text(text)
+    Index.build(root / "papers", root / "index", settings=SETTINGS).close()
+    return root
+
+
 @pytest.fixture
-def index(folder: Path) -> Iterator[Index]:
-    with Index.build(folder, folder.parent / "index", settings=SETTINGS) as opened:
+def index(folder: Path, built: Path) -> Iterator[Index]:
+    shutil.copytree(built / "index", folder.parent / "index")
+    with Index(folder.parent / "index", settings=SETTINGS) as opened:
         yield opened
 
 

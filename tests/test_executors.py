@@ -235,7 +235,12 @@ class Visible:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "workers", "seen"), [(1.0, 3, {"0", "2", "5"}), (0.5, 6, {"0", "2", "5"}), (2.0, 1, {"0,2"})]
+    ("gpus", "workers", "seen"),
+    [
+        (2.0, 1, {"0,2"}),
+        pytest.param(1.0, 3, {"0", "2", "5"}, marks=pytest.mark.slow),
+        pytest.param(0.5, 6, {"0", "2", "5"}, marks=pytest.mark.slow),
+    ],
 )
 def test_each_process_has_gpus_of_its_own(
     monkeypatch: pytest.MonkeyPatch, gpus: float, workers: int, seen: set[str]

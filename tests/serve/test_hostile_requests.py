@@ -106,7 +106,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         yield found
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_hostile_requests(client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int) -> None:
     rng, stranger = random.Random(7), Client(client.port)
     client("POST", ASK, {"question": QUESTION})
