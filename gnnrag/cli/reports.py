@@ -82,7 +82,9 @@ def reproduce(
     settings: Annotated[
         list[str], typer.Argument(metavar="TABLE [key=value ...] [verifier=RUN ...]", default_factory=list)
     ],
-    only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
+    only: Annotated[
+        list[str], typer.Option(help="rows whose names hold this, or one of several: bm25,chg; may be given again")
+    ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
     plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
     as_json: AsJson = False,
@@ -92,7 +94,7 @@ def reproduce(
 
     \b
     gnnrag reproduce configs/papers/bdtr/table5.yaml roles=offline data.limit=50
-    gnnrag reproduce configs/tables/retrievers.yaml roles=offline --only bm25 --only chg    retrievers side by side
+    gnnrag reproduce configs/tables/retrievers.yaml roles=offline --only bm25,chg    retrievers side by side
 
     Without overrides the rows ask the paper's models. Runs of a training go to the rows that ask that part: gnn=RUN,
     verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it.
@@ -106,7 +108,8 @@ def reproduce(
     spec = retitled(load_table(source, changes), changes)
     if plot and not spec.plot:
         raise GnnragError(f"{source} is a table: there is nothing to draw")
-    rows = [row for row in spec.rows if all(text.casefold() in row.name.casefold() for text in only)]
+    asked = [text.casefold().split(",") for text in only]
+    rows = [row for row in spec.rows if all(any(text in row.name.casefold() for text in texts) for texts in asked)]
     if not rows:
         raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
     if dry_run:

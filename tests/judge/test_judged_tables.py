@@ -30,7 +30,12 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     path = tmp_path / "table.yaml"
     path.write_text(TABLE.replace("SAMPLE", str(REPOSITORY / "data/sample")))
     table = load_table(path)
-    own = ["roles=offline", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
+    own = [
+        "roles=offline",
+        "roles.reader.options.min_fit_short=0",
+        f"index.root={tmp_path / 'i'}",
+        f"run.root={tmp_path / 'r'}",
+    ]
     own += [dot for dot in HASH_DOTS if not dot.startswith("retriever")]
     before = reproduce(table, own)
     assert before[0].values["a_score"] is None and before[0].values["win_rate"] is None
