@@ -23,7 +23,7 @@ from gnnrag.text.normalise import (
     words,
 )
 from gnnrag.text.questions import MONTHS, is_yes_no
-from gnnrag.text.sentences import MAX_PASSAGE, beginning, split_sentences
+from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, split_sentences
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
 
@@ -46,7 +46,6 @@ _ROLE = re.compile(
 )
 _YOUNGER = re.compile(r"\b(?:later|latest|younger|youngest|recently|recent|newer|newest|last|longer|longest)\b")
 _PLACES = re.compile(r"\b(?:located|situated|villages?|mountains?|rivers?|schools?|airports?|islands?)\b")
-_BLANK_LINE = re.compile(r"\n\s*\n")
 _ALIKE = 88  # rapidfuzz's ratio, of 100, from which on a text has a title
 
 DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say; of a lifespan, (days,)
@@ -58,7 +57,7 @@ def clean(text: str) -> str:
 
     Blank lines stay: they part items and rows.
     """
-    return "\n\n".join(filter(None, map(_cleaned, _BLANK_LINE.split(text))))
+    return "\n\n".join(filter(None, map(_cleaned, BLANK_LINE.split(text))))
 
 
 def _cleaned(text: str) -> str:

@@ -19,7 +19,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
 from gnnrag.text.normalise import FUNCTION_WORDS, WORD
-from gnnrag.text.sentences import MAX_PASSAGE, beginning, count_words, similarity, split_sentences
+from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
 
@@ -58,7 +58,7 @@ _LEANING = re.compile(
 _END = re.compile(r"[.!…。！][\"'”’)\]*]*$")
 _TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
-_BLANK, _BULLET = re.compile(r"\n\s*\n"), re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
+_BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _ITEM = re.compile(r"(?<=[a-z)\d]) (?=[A-Z][a-z]+\b)")
 
 
@@ -77,7 +77,7 @@ def statements(text: str) -> tuple[Statement, ...]:
     stated, position = [], 0
     text = without_citations(beginning(text, MAX_PASSAGE))  # `[2]` there is none of ours
     common = frozenset(re.findall(r"\b[a-z]{3,}\b", text))
-    for block in _lists(_BLANK.split(text)):
+    for block in _lists(BLANK_LINE.split(text)):
         if len(parse_row(block)) > 1 or (_BULLET.search(block) and count_words(block) >= LEAST_WORDS):
             stated.append(Statement(block, position, leans=False))
             position += 1

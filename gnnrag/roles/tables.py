@@ -21,14 +21,13 @@ from gnnrag.datasets.chunk import document_of
 from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.text.normalise import word_set, words
 from gnnrag.text.questions import head_noun, is_yes_no
-from gnnrag.text.sentences import beginning
+from gnnrag.text.sentences import BLANK_LINE, beginning
 from gnnrag.text.support import content_stems, without_citations
 from gnnrag.types import Passage
 
 EXACT = 0.95  # confidence of what a table says
 CITED, LISTED = 10, 30  # rows that an answer cites, and values that it lists at most
 MOST_PASSAGES = 20_000  # of a table that is read; a larger one is not counted
-_BLANK = re.compile(r"\n\s*\n")
 _THOUSANDS = re.compile(r"(?<=\d)[, ](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"([^\d.,;-]*)(-?\d+(?:\.\d+)?)([^\d.,;-]*)")
 _TOTALS = frozenset({"total", "totals", "sum", "subtotal", "average", "grand total"})
@@ -123,7 +122,7 @@ class TableReader:
         `is_filtered`: the question is about a part of the index, of which nothing is counted.
         """
         question = beginning(task.question.text)
-        shown = [p for p in task.passages if any(map(parse_row, _BLANK.split(p.text)))]
+        shown = [p for p in task.passages if any(map(parse_row, BLANK_LINE.split(p.text)))]
         if not shown or is_yes_no(question):
             return None
         ids, tables = {p.id for p in shown}, list[Table]()
@@ -151,7 +150,7 @@ def tables_of(passages: Sequence[Passage], is_whole: bool) -> list[Table]:
     """Return the tables of a section's passages, without rows of totals; `is_whole`: these are all its passages."""
     runs: list[list[Row]] = [[]]
     for passage in passages:
-        for block in _BLANK.split(passage.text):
+        for block in BLANK_LINE.split(passage.text):
             cells, known = parse_row(block), {name for row in runs[-1] for name in row.cells}
             if runs[-1] and len(known & cells.keys()) < 0.5 * min(len(known), len(cells) or 1):
                 runs.append([])  # prose, or another table

@@ -40,7 +40,7 @@ def _end(text: str, start: int, limit: int) -> int:
     return next((at for at in range(end, end - min(_NEAR, limit - 1), -1) if text[at].isspace()), end)
 
 
-_BLANK_LINE = re.compile(r"\n\s*\n")
+BLANK_LINE = re.compile(r"\n\s*\n")
 # Marks around words may stand there, too: quotation marks, brackets, Markdown's bold.
 _BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]*]*\s+(?=[\"'“‘`(\[*]*[^\W_a-zß-öø-ÿ])|(?<=[。！？])\s*(?=\S))")
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
@@ -69,7 +69,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Return where sentences start and end, as `split_sentences` finds them, however long."""
     spans: list[tuple[int, int]] = []
     first = 0
-    for blank in (*_BLANK_LINE.finditer(text), None):
+    for blank in (*BLANK_LINE.finditer(text), None):
         block = text[first : blank.start() if blank else len(text)]
         start = 0
         for match in (*_BREAK.finditer(block), None):
