@@ -7,7 +7,6 @@ its level and the names of its members alone.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.io import digest
+from gnnrag.io import digest, hash64
 
 SEED = 0xDEADBEEF
 BUCKET = 10  # entities of small components that share a report
@@ -88,8 +87,8 @@ def find_communities(
     rows: list[tuple[int, bool, tuple[int, ...], int]] = []  # level, is it a bucket, members, parent
     small = []
     sizes, is_released = np.bincount(label, minlength=count), profile == "released"
-    kept = [int(sizes.argmax())] if is_released and sizes.max(initial=0) > 1 else [] if is_released else range(count)
-    for i in kept:
+    largest = sorted(np.flatnonzero(sizes > 1).tolist(), key=lambda i: -sizes[i])[:1]  # the first of equals
+    for i in largest if is_released else range(count):
         nodes = components[i]
         if len(nodes) < SMALL and not is_released:
             small.append(nodes)
@@ -115,11 +114,7 @@ def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[i
         ones = [row for row in rows if row[0] >> bit & 1]
         return [*split_by_bit([row for row in rows if not row[0] >> bit & 1], bit - 1), *split_by_bit(ones, bit - 1)]
 
-    return split_by_bit([(_hash(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small], 63)
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return split_by_bit([(hash64(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small], 63)
 
 
 def _gathered(graph: KnowledgeGraph, rows: Sequence[tuple[int, bool, tuple[int, ...], int]]) -> Communities:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.index_config import TreeConfig
+from gnnrag.io import hash64
 
 _BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
 _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach
@@ -67,7 +67,7 @@ def _nearest(
 
 def _draw(name: str) -> float:
     """Return a number in [0, 1) that the name alone decides."""
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") / 2**64
+    return hash64(name) / 2**64
 
 
 _SEARCH_SEED, _FIT_SEED = 224, 0  # the released ones
