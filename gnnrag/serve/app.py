@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from gnnrag import __version__
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.serve import chat, rest
-from gnnrag.serve.guard import Connection, Guard, as_response, current_caller
+from gnnrag.serve.guard import Connection, Guard, as_response, current_caller, most_connections
 from gnnrag.serve.indexes import Problem, Server, as_problem
 from gnnrag.serve.settings import Service
 from gnnrag.serve.tools import make_tools
@@ -80,6 +80,7 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 
 
 def make_server(service: Service) -> uvicorn.Server:
+    Connection.most = most_connections()
     config = uvicorn.Config(
         make_app(service), http=Connection, log_level="info" if service.limits.log else "warning", server_header=False,
         timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",

@@ -7,7 +7,7 @@ import resource
 import time
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 import h11
 from starlette.exceptions import HTTPException
@@ -37,7 +37,7 @@ HEADERS = {
 current_caller: ContextVar[Caller] = ContextVar("caller", default=NOBODY)
 
 
-def _most_connections() -> int:
+def most_connections() -> int:
     """Raise the limit of open files, as far as this process may, and return how many connections that leaves."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _FILES:
@@ -50,7 +50,7 @@ def _most_connections() -> int:
 class Connection(H11Protocol):
     """A connection that must begin a request in time; where there are too many, one that is silent is closed."""
 
-    most = _most_connections()
+    most: ClassVar[int]  # set where a server starts
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
