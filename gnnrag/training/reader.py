@@ -20,6 +20,7 @@ from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weight
 from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
 from gnnrag.roles.tuned.span_network import (
     SPAN,
+    Read,
     SpanReader,
     group_scores,
     read_alone,
@@ -38,6 +39,7 @@ from gnnrag.training.reader_data import (
     draw_shown,
     make_example,
     open_set,
+    windows_learned,
 )
 from gnnrag.training.report import Card, Report
 from gnnrag.types import OnProgress
@@ -104,20 +106,26 @@ class ReaderTraining(Training):
         return self, model
 
     def batch(self, step: int) -> list[Any]:
-        """Return the questions of a step: set, question, and the ids of the passages shown."""
+        """Return the questions of a step: set, question, the ids of the passages shown, and a seed."""
         seed, items = self.config.seed, []
         for place, (name, item) in enumerate(self.places[step]):
             asked, rng = self.asked[name][item], np.random.default_rng([seed, step, place])
             if variants := self.config.shown.variants:
                 number = int(rng.integers(variants))
                 rng = np.random.default_rng([seed, zlib.crc32(asked.text.encode()), number])
-            items.append((name.partition("/")[0], asked, draw_shown(asked, self.config.shown, rng)))
+            shown = draw_shown(asked, self.config.shown, rng)
+            items.append((name.partition("/")[0], asked, shown, int(rng.integers(2**31))))
         return items
 
     def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return the loss of each question. Shape (len(items),)."""
-        shown = [(asked, self.sets[name].passages(ids)) for name, asked, ids in items]
-        return losses_of(model, [make_example(asked, passages, self.maker) for asked, passages in shown], self.config)
+        examples = [make_example(asked, self.sets[name].passages(ids), self.maker) for name, asked, ids, _ in items]
+        if self.config.network.fixed:
+            return torch.stack([rank_loss(e, r) for e, r in zip(examples, model([e.item for e in examples]), strict=True)])
+        without, seeds = self.config.shown.without, [seed for *_, seed in items]
+        examples = [windows_learned(e, without, np.random.default_rng(s)) for e, s in zip(examples, seeds, strict=True)]
+        logits = model([e.item for e in examples])
+        return torch.stack([span_loss(e, own) for e, own in zip(examples, logits, strict=True)])
 
     # ------------------------------------------------------------------------------------------ validation and report
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
@@ -182,26 +190,32 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
     return model
 
 
-def losses_of(model: nn.Module, examples: Sequence[SpanExample], config: TrainReaderConfig) -> Tensor:
-    """Return -log P(a right answer | all candidates) - log P(begin) P(end) of its places. Shape (len(examples),).
+def rank_loss(example: SpanExample, read: Read) -> Tensor:
+    """Return -log P(a right answer | all candidates), () summed over all that are right; 0 where none is."""
+    right = example.right(read.item)
+    if not right.any():
+        return read.scores.sum() * 0.0
+    groups = torch.from_numpy(read.item.groups).to(read.scores.device)
+    scores = group_scores(read.scores, groups, len(right))
+    return scores.logsumexp(0) - scores[torch.from_numpy(right).to(scores.device)].logsumexp(0)
 
-    Both sum over all that is right (maximum marginal likelihood); a term with no right candidate or place is 0.
+
+def span_loss(example: SpanExample, logits: Tensor) -> Tensor:
+    """Return -log P(begin) P(end) of the answer's places: the mean over windows, each alone, and over all together.
+
+    `logits` (windows, length, 2) are relative to those of the first token, right in a window without the answer.
+    Both sum over all places (maximum marginal likelihood).
     """
-    reads = model([example.item for example in examples])
-    rows = []
-    for example, read in zip(examples, reads, strict=True):
-        total = read.scores.sum() * 0.0
-        if read.tokens is not None:
-            total = total + read.tokens.clamp(min=-50).sum() * 0.0
-        right = example.right(read.item)
-        if example.ranked and right.any():
-            groups = torch.from_numpy(read.item.groups).to(read.scores.device)
-            scores = group_scores(read.scores, groups, len(right))
-            found = scores[torch.from_numpy(right).to(scores.device)]
-            total = total + config.losses.rank * (scores.logsumexp(0) - found.logsumexp(0))
-        if read.tokens is not None and len(example.spans) and not config.network.fixed:
-            window, first, last = torch.from_numpy(example.spans).to(read.tokens.device).unbind(1)
-            chances = read.tokens[window, first, 0] + read.tokens[window, last, 1]
-            total = total - config.losses.span * chances.logsumexp(0)
-        rows.append(total)
-    return torch.stack(rows)
+    masked = torch.full_like(logits, -1000.0)
+    masked[:, 0] = 0.0
+    for row, window in enumerate(example.item.windows):
+        text = slice(window.first, window.first + len(window.spans))
+        masked[row, text] = logits[row, text]
+    total = masked.logsumexp(1).sum(1)  # (windows,)
+    together = nn.functional.pad(masked[:, 1:].flatten(0, 1), (0, 0, 0, 1)).logsumexp(0).sum()
+    if not len(example.spans):
+        return total.mean() + together
+    window, first, last = torch.from_numpy(example.spans).to(logits.device).unbind(1)
+    chances = masked[window, first, 0] + masked[window, last, 1]
+    found = [chances[window == row].logsumexp(0) for row in window.unique()]
+    return (total.sum() - torch.stack(found).sum()) / len(total) + together - chances.logsumexp(0)

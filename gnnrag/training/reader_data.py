@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -43,6 +44,10 @@ class ReaderSetConfig(SetConfig):
     parts: Annotated[float, Ge(0)] = 1.0  # as `share`, of sub-questions and evidence triples of its questions; 0: none
     # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     held_out: Annotated[int, Ge(0)] = 0
+    halved: str = ""  # name in the hash that holds out half of the articles in place of `held_out`
+    # articles after these whose questions only validate; benchmarks/calibrate_reader.py fits sureness on them
+    spare: Annotated[int, Ge(0)] = 0
+    validated: Annotated[int, Ge(0)] = 100  # of their questions, how many are read at a validation
 
 
 @dataclass
@@ -58,14 +63,7 @@ class ShownConfig:
     # choices of passages for each question, used by turns; 0: another one at each step
     variants: Annotated[int, Ge(0)] = 3
     drop: Share = 0.2  # how often a passage that is not gold is left out
-
-
-@dataclass
-class ReaderLossConfig:
-    """Settings of a step's losses."""
-
-    rank: float = 1.0  # weight of choosing among the candidates of a whole question
-    span: float = 0.5  # weight of finding where the answer begins and ends
+    without: Annotated[int, Ge(0)] = 1  # windows without the answer that the encoder learns from, beside those with it
 
 
 @dataclass
@@ -77,7 +75,6 @@ class TrainReaderConfig(TrainConfig):
     start: str | None = None  # checkpoint to start from, such as one that learned where answers stand
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
     shown: ShownConfig = field(default_factory=ShownConfig)
-    losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
     metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept
 
 
@@ -88,6 +85,15 @@ def check_reader(config: TrainReaderConfig) -> None:
         raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
 
 
+def articles_apart(titles: Iterable[str], config: ReaderSetConfig, salt: str) -> tuple[set[str], set[str]]:
+    """Return the articles that report alone, and those spared for validation and calibration."""
+    drawn = sorted({*titles}, key=lambda title: draw(title, salt))
+    held_out = set(drawn[: config.held_out])
+    if config.halved:
+        held_out = {t for t in drawn if int(hashlib.sha256(f"{config.halved}{t}".encode()).hexdigest()[:8], 16) % 2 == 0}
+    return held_out, set([title for title in drawn if title not in held_out][: config.spare])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanExample:
     """Training example of one question."""
@@ -96,7 +102,7 @@ class SpanExample:
     wanted: frozenset[str]  # right answers, normalised as the metrics do
     # (n, 3) int64: window, first and last token of each place where the answer stands in its evidence
     spans: np.ndarray
-    ranked: bool  # whether the choice among the candidates is learned, too
+    beside: frozenset[int]  # passages that are not evidence, but have the words of an answer
 
     def right(self, item: SpanItem) -> np.ndarray:
         """Return which answers of an item are right. Shape (answers,), bool."""
@@ -158,10 +164,21 @@ def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: Item
     item = maker.make(asked.text, passages)
     wanted = frozenset(normalise_answer(a) for a in asked.answers)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
+    found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
     # In the evidence alone: elsewhere the same words say something else.
-    spans = [row for i in sorted(final) for row in _stands(i, clean(passages[i].text), asked.answers)]
-    places = places_of(item.windows, spans)
-    return SpanExample(item, wanted, np.unique(places[places[:, 0] >= 0], axis=0), asked.whole)
+    places = places_of(item.windows, [row for row in found if row[0] in final])
+    beside = frozenset(row[0] for row in found) - final
+    return SpanExample(item, wanted, np.unique(places[places[:, 0] >= 0], axis=0), beside)
+
+
+def windows_learned(example: SpanExample, without: int, rng: np.random.Generator) -> SpanExample:
+    """Return an example of the windows with its answer, and of `without` others that lack it."""
+    windows, held = example.item.windows, sorted({*example.spans[:, 0].tolist()})
+    rest = [i for i, w in enumerate(windows) if i not in held and w.passage not in example.beside]
+    kept = [*held, *rng.permutation(rest).tolist()[:without]]
+    spans = example.spans.copy()
+    spans[:, 0] = [kept.index(i) for i in spans[:, 0].tolist()]
+    return replace(example, item=replace(example.item, windows=tuple(windows[i] for i in kept)), spans=spans)
 
 
 def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -203,13 +220,17 @@ class ReaderSet:
 
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
         """Return which questions train, validate and report; those of articles held out report."""
-        own, salt = self.config, folds.salt
-        articles = sorted({p.title for p in self.data.passages}, key=lambda title: draw(title, salt))[: own.held_out]
-        held_out = {p.id for p in self.data.passages if p.title in articles}
+        own = self.config
+        titles = {p.id: p.title for p in self.data.passages}
+        held_out, spare = articles_apart(titles.values(), own, folds.salt)
         texts = {q.id: q.text for q in self.data.questions if q.id not in own.leave_out}
-        apart = tuple(id_ for id_ in texts if held_out.intersection(self.by_id[id_].gold))
-        parts = divide({id_: text for id_, text in texts.items() if id_ not in set(apart)}, folds, fold, own.use)
-        return replace(parts, report=(*parts.report, *apart))
+        of = {id_: {titles.get(gold) for gold in self.by_id[id_].gold} for id_ in texts}
+        apart = tuple(id_ for id_ in texts if of[id_] & held_out)
+        checked = tuple(id_ for id_ in texts if of[id_] & spare and not of[id_] & held_out)
+        rest = {id_: text for id_, text in texts.items() if id_ not in {*apart, *checked}}
+        parts = divide(rest, folds, fold, own.use)
+        drawn = sorted(checked, key=lambda id_: draw(id_, folds.salt))[: own.validated]
+        return Parts(parts.train, (*parts.validation, *drawn), (*parts.report, *apart))
 
     def whole(self, id_: str) -> ReaderQuestion:
         """Return a question."""

@@ -14,10 +14,13 @@ from gnnrag.roles.comparing import clean
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
+    ReaderSetConfig,
     ShownConfig,
+    articles_apart,
     draw_shown,
     make_example,
     parts_of,
+    windows_learned,
 )
 from gnnrag.types import GoldHop, Question
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
@@ -72,3 +75,23 @@ def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) 
         start, end = one.spans[first - one.first][0], one.spans[last - one.first][1]
         assert normalise_answer(clean(PASSAGES[one.passage].text)[start:end]) in wanted
     assert len(example.spans) > 0 or asked.answers == ("yes",)
+
+
+def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_path: Path) -> None:
+    maker = item_maker(network_config(tmp_path))
+    asked = ReaderQuestion("Where was she born?", ("Missolonghi",), ("b",), ("b",))
+    example = make_example(asked, PASSAGES, maker)
+    assert example.beside == {2}  # its title and text have the word, but are no evidence
+    for seed in range(8):
+        drawn = windows_learned(example, 1, np.random.default_rng(seed))
+        passages = [w.passage for w in drawn.item.windows]
+        assert passages[0] == 1 and len(passages) == 2 and passages[1] in (0, 3)
+        assert drawn.spans[:, 1:].tolist() == example.spans[:, 1:].tolist() and not drawn.spans[:, 0].any()
+
+
+def test_articles_report_are_spared_or_train() -> None:
+    titles = [f"t{i}" for i in range(40)]
+    held_out, spare = articles_apart(titles, ReaderSetConfig(held_out=10, spare=5), "salt")
+    assert len(held_out) == 10 and len(spare) == 5 and not held_out & spare
+    half, more = articles_apart(titles, ReaderSetConfig(halved="a", spare=50), "salt")
+    assert 10 < len(half) < 30 and more == {*titles} - half

@@ -13,8 +13,8 @@ from gnnrag.errors import ArtefactError
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights
 from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, kind_of, padded, places_of, token_range
 from gnnrag.roles.tuned.span_network import SpanReader, group_scores, likely_spans, read_alone, window_maker
-from gnnrag.training.reader import losses_of
-from gnnrag.training.reader_data import TrainReaderConfig, make_example
+from gnnrag.training.reader import rank_loss, span_loss
+from gnnrag.training.reader_data import ReaderQuestion, make_example
 from gnnrag.types import Passage
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, make_reader, make_span, network_config
@@ -121,19 +121,48 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_handful_of_questions_is_learned_by_heart(folder: Path) -> None:
-    settings = TrainReaderConfig()
-    config = network_config(folder, hidden=16)
+    config = network_config(folder)
     maker, model = item_maker(config), make_reader(config)
     examples = [make_example(q, shown(*q.gold), maker) for q in QUESTIONS[:3]]
     optimizer = torch.optim.AdamW([{**g, "lr": 0.01 * g.pop("scale", 1)} for g in model.parameter_groups()])
-    first = losses_of(model, examples, settings).sum().item()
+    losses = []
     for _ in range(60):
-        losses_of(model, examples, settings).sum().backward()
+        logits = model([example.item for example in examples])
+        loss = torch.stack([span_loss(e, own) for e, own in zip(examples, logits, strict=True)]).sum()
+        losses.append(loss.item())
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    assert losses_of(model, examples, settings).sum().item() < 0.3 * first
+    assert losses[-1] < 0.3 * losses[0]
     for example, (read, chances) in zip(examples, read_alone(model.eval(), [x.item for x in examples]), strict=True):
         assert example.right(read.item)[int(chances.argmax())] and chances.max() > 0.5
+
+
+def test_the_span_loss_is_that_of_each_window_and_of_all_together(folder: Path) -> None:
+    example = make_example(QUESTIONS[0], shown("a", "b"), item_maker(network_config(folder)))
+    windows = example.item.windows
+    assert {*example.spans[:, 0].tolist()} == {1}
+    torch.manual_seed(0)
+    logits = torch.randn(2, max(len(w.ids) for w in windows), 2)
+    logits -= logits[:, :1].clone()
+    expected = 0.0
+    for side in (0, 1):
+        texts = [logits[i, w.first : w.first + len(w.spans), side].exp().sum() for i, w in enumerate(windows)]
+        right = logits[1, example.spans[0, 1 + side], side]
+        # P(no answer in window 0), P(the place | window 1), P(the place | both windows)
+        expected += (np.log1p(texts[0]) + np.log1p(texts[1]) - right) / 2 + np.log1p(sum(texts)) - right
+    assert len(example.spans) == 1 and span_loss(example, logits).item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_the_ranking_loss_is_of_all_that_is_right(folder: Path) -> None:
+    model, maker = make_reader(network_config(folder)), item_maker(network_config(folder))
+    asked = ReaderQuestion("Who was a poet?", ("Lord Byron",), ("b",), ("b",))  # a title is always a candidate
+    example = make_example(asked, shown("a", "b"), maker)
+    ((read, chances),) = read_alone(model, [example.item])
+    right = example.right(read.item)
+    assert right.any() and rank_loss(example, read).item() == pytest.approx(-np.log(chances[right].sum()), abs=1e-4)
+    wrong = make_example(QUESTIONS[2], shown("a", "b"), maker)
+    assert rank_loss(wrong, read_alone(model, [wrong.item])[0][0]).item() == 0
 
 
 def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:

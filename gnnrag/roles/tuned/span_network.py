@@ -19,10 +19,11 @@ from gnnrag.index.embedder import BUCKET
 from gnnrag.roles.tuned.checkpoint import SPAN, load_encoder, load_tokenizer, load_trained, read_tuned
 from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, Window, WindowMaker, padded
 
-_FLOOR = -20.0  # log-probability of a span that no window has
+_FLOOR = -30.0  # log-probability of a span that no window has
 _LONGEST = 24  # tokens of an answer that the encoder finds by itself
+_TRAINED = 16  # windows of a forward pass in training
 _ROWS = 2, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
-_READ = 6  # numbers that the encoder gives for a candidate
+_READ = 7  # numbers that the encoder gives for a candidate
 
 
 @dataclass
@@ -50,14 +51,15 @@ class Read:
     # (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the item;
     # None where there is no passage
     tokens: Tensor | None
-    seen: Tensor  # (C, 6) what the encoder says of each candidate: see `SpanReader.seen`
+    seen: Tensor  # (C, 7) what the encoder says of each candidate: see `SpanReader.seen`
 
 
 class SpanReader(nn.Module):
     """Scores candidates: score = a layer over (features, what the encoder says of the span) + a weighted sum of them.
 
-    The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
-    question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
+    The encoder reads each window (question, bridge, passage); two logits per token, less those of the first one, say where
+    the answer begins and ends. The first token, at 0, stands for "not in this window". Normalised over all the text that
+    a question has, and one such zero, windows compete (as in Clark and Gardner 2018).
     """
 
     role: ClassVar[str] = "reader"
@@ -74,43 +76,54 @@ class SpanReader(nn.Module):
         count = len(config.features) + _READ
         self.join, self.out = nn.Linear(count, config.hidden), nn.Linear(config.hidden, 1)
         self.sum = nn.Linear(count, 1)
-        nn.init.zeros_(self.sum.weight)
+        for weight in (self.out.weight, self.out.bias, self.sum.weight, self.sum.bias):
+            nn.init.zeros_(weight)
+        with torch.no_grad():  # an untrained ranking is that of the encoder
+            self.sum.weight[0, len(config.features)] = 10.0
+        for layer in (self.join, self.out, self.sum):
+            layer.requires_grad_(config.fixed)
         self.memory: dict[tuple[int, ...], Tensor] | None = None  # what a fixed encoder said of windows
 
-    def forward(self, items: Sequence[SpanItem]) -> list[Read]:
-        """Read items; see `Read`."""
-        logits = self.alone(items) if self.config.fixed else self._logits(items, {}, 0)
-        return [self.read(item, own) for item, own in zip(items, logits, strict=True)]
+    def forward(self, items: Sequence[SpanItem]) -> list[Read] | list[Tensor]:
+        """Return what training needs: `Read`s where the encoder is fixed, else logits as `alone` does, with gradients."""
+        if self.config.fixed:
+            return [self.read(item, own) for item, own in zip(items, self.alone(items), strict=True)]
+        windows = sorted((w for item in items for w in item.windows), key=lambda w: len(w.ids))
+        logits: dict[int, Tensor] = {}
+        for start in range(0, len(windows), _TRAINED):
+            part = windows[start : start + _TRAINED]
+            read = self.logits(*(torch.from_numpy(a) for a in padded(part, 0)))
+            logits |= {id(w): read[row, : len(w.ids)] for row, w in enumerate(part)}
+        owns = [[logits[id(w)] for w in item.windows] for item in items]
+        return [nn.utils.rnn.pad_sequence(own, batch_first=True, padding_value=_FLOOR * 50) for own in owns]
 
     @torch.no_grad()
     def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
-        """Return each item's logits as if alone; None without windows."""
-        with torch.autocast(self.span.weight.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            return self._logits(items, {} if self.memory is None else self.memory, pad)
-
-    def _logits(self, items: Sequence[SpanItem], known: dict[tuple[int, ...], Tensor], pad: int) -> list[Tensor | None]:
-        """Return each item's logits, (windows, length, 2); those of windows are added to `known`, by their ids.
+        """Return each item's logits as if alone, (windows, length, 2); None without windows.
 
         Windows of like lengths are read together, and filler rows keep batches of one shape.
         """
+        known = {} if self.memory is None else self.memory
         by_length: dict[int, dict[tuple[int, ...], Window]] = {}
         for window in (w for item in items for w in item.windows if w.ids not in known):
             by_length.setdefault(-(-len(window.ids) // BUCKET), {})[window.ids] = window
         size = pass_rows(self.span.weight.device, *_ROWS)
-        for _, members in sorted(by_length.items()):
-            rows = list(members.values())
-            for start in range(0, len(rows), size):
-                part = rows[start : start + size]
-                logits = self.logits(*(torch.from_numpy(a) for a in padded(part, pad, size)))
-                known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
+        with torch.autocast(self.span.weight.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            for _, members in sorted(by_length.items()):
+                rows = list(members.values())
+                for start in range(0, len(rows), size):
+                    part = rows[start : start + size]
+                    logits = self.logits(*(torch.from_numpy(a) for a in padded(part, pad, size)))
+                    known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
         owns = [[known[w.ids] for w in item.windows] for item in items]
         return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return each token's logits of beginning and end. Shape (windows, length, 2)."""
+        """Return each token's logits of beginning and end, less those of the first. Shape (windows, length, 2)."""
         device = self.span.weight.device
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
-        return self.span(hidden.to(self.span.weight.dtype)).float()
+        logits = self.span(hidden.to(self.span.weight.dtype)).float()
+        return logits - logits[:, :1]
 
     def read(self, item: SpanItem, logits: Tensor | None) -> Read:
         """Return what the logits of an item's windows make of it; they come from `logits` or `alone`."""
@@ -121,9 +134,9 @@ class SpanReader(nn.Module):
         for row, window in enumerate(item.windows):
             inside[row, window.first : window.first + len(window.spans)] = True
         masked = logits.masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
-        chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
+        chances = masked - nn.functional.pad(masked.flatten(0, 1), (0, 0, 0, 1)).logsumexp(0)
         item = item.with_spans(likely_spans(chances.detach(), 4 * self.config.spans), self.config.spans)
-        seen = self.seen(item, chances)
+        seen = self.seen(item, chances, masked)
         return Read(item, self.rank(torch.cat([self._features(item), seen], 1)), chances, seen)
 
     def rank(self, inputs: Tensor) -> Tensor:
@@ -142,11 +155,12 @@ class SpanReader(nn.Module):
     def _features(self, item: SpanItem) -> Tensor:
         return torch.from_numpy(item.features).to(self.sum.weight.device)
 
-    def seen(self, item: SpanItem, chances: Tensor) -> Tensor:
-        """Return what the encoder says of each candidate's span. Shape (C, 6).
+    def seen(self, item: SpanItem, chances: Tensor, logits: Tensor) -> Tensor:
+        """Return what the encoder says of each candidate's span. Shape (C, 7).
 
         Log-probability of the span (by ten), probabilities of its beginning and end, how likely the passage's window
-        holds either, and by how much the span is below the best one.
+        holds either, by how much the span is below the best one, and the log-odds of the span against "not in this window"
+        (by ten).
         """
         places = torch.from_numpy(item.places).to(chances.device)
         known = places[:, 0] >= 0
@@ -156,7 +170,8 @@ class SpanReader(nn.Module):
         masses = chances.exp().sum(1)  # (windows, 2): how likely each window holds the answer
         rows = [both / 10, begin.exp() * known, end.exp() * known, masses[window, 0] * known, masses[window, 1] * known]
         best = both.max() if len(both) else both.sum()
-        return torch.stack([*rows, ((both - best) / 10) * known], 1)
+        odds = (logits[window, first, 0] + logits[window, last, 1]).clamp(_FLOOR, -_FLOOR) / 10
+        return torch.stack([*rows, ((both - best) / 10) * known, odds * known], 1)
 
 
 def likely_spans(chances: Tensor, count: int) -> list[tuple[int, int, int]]:

@@ -43,6 +43,7 @@ def signals(read: Any, chances: np.ndarray, cosine: float) -> dict[str, float]:
         "begin_end": seen[1] * seen[2],
         "window_begin": seen[3],
         "window_end": seen[4],
+        "in_window": seen[6],
         **values,
         # the question's share of names, and whether a number, in neither sentence nor title, or not in the passage
         "names_unsaid": len(question.names - near) / max(1, len(question.names)),
