@@ -14,12 +14,11 @@ from annotated_types import Ge
 
 from gnnrag.config import EvaluateConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_configured
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.parts import build
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
+from gnnrag.roles.tuned.span_items import SpanItem, WindowMaker, make_item, places_of
 from gnnrag.roles.tuned.span_network import SpanReaderConfig
 from gnnrag.run.evaluate import open_index
 from gnnrag.training.config import (
@@ -29,7 +28,6 @@ from gnnrag.training.config import (
     SetConfig,
     TrainConfig,
     check_gold,
-    check_sets,
     divide,
     draw,
 )
@@ -58,10 +56,6 @@ class ShownConfig:
     passages: Count = 5  # read at validation and in the report: the best of the retriever
     least: Count = 2  # fewest passages in training
     most: Count = 6  # most passages in training
-    gold_only: Share = 0.25  # how often only gold passages are shown
-    complete: Share = 0.6  # how often missing gold passages are put in otherwise
-    # choices of passages for each question, used by turns; 0: another one at each step
-    variants: Annotated[int, Ge(0)] = 3
     drop: Share = 0.2  # how often a passage that is not gold is left out
     without: Annotated[int, Ge(0)] = 1  # windows without the answer that the encoder learns from, beside those with it
 
@@ -72,17 +66,10 @@ class TrainReaderConfig(TrainConfig):
 
     kind: str = "span"
     sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
-    start: str | None = None  # checkpoint to start from, such as one that learned where answers stand
+    start: str | None = None  # checkpoint to start from
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
     shown: ShownConfig = field(default_factory=ShownConfig)
     metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept
-
-
-def check_reader(config: TrainReaderConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
-    check_sets(config.sets, config.cross, config.folds)
-    if config.network.fixed and not config.start:
-        raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
 
 
 def articles_apart(titles: Iterable[str], config: ReaderSetConfig, salt: str) -> tuple[set[str], set[str]]:
@@ -90,7 +77,8 @@ def articles_apart(titles: Iterable[str], config: ReaderSetConfig, salt: str) ->
     drawn = sorted({*titles}, key=lambda title: draw(title, salt))
     held_out = set(drawn[: config.held_out])
     if config.halved:
-        held_out = {t for t in drawn if int(hashlib.sha256(f"{config.halved}{t}".encode()).hexdigest()[:8], 16) % 2 == 0}
+        hashes = {title: hashlib.sha256(f"{config.halved}{title}".encode()).hexdigest()[:8] for title in drawn}
+        held_out = {title for title in drawn if int(hashes[title], 16) % 2 == 0}
     return held_out, set([title for title in drawn if title not in held_out][: config.spare])
 
 
@@ -99,14 +87,9 @@ class SpanExample:
     """Training example of one question."""
 
     item: SpanItem  # what the network reads
-    wanted: frozenset[str]  # right answers, normalised as the metrics do
     # (n, 3) int64: window, first and last token of each place where the answer stands in its evidence
     spans: np.ndarray
     beside: frozenset[int]  # passages that are not evidence, but have the words of an answer
-
-    def right(self, item: SpanItem) -> np.ndarray:
-        """Return which answers of an item are right. Shape (answers,), bool."""
-        return np.array([normalise_answer(a) in self.wanted for a in item.answers], dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +101,6 @@ class ReaderQuestion:
     gold: tuple[str, ...]  # passages of the evidence
     final: tuple[str, ...]  # the passages that hold the answer, as far as that is known; else all of `gold`
     retrieved: tuple[str, ...] = ()  # passages that a retriever finds, best first
-    whole: bool = True  # whether it is a whole question of a benchmark
 
 
 def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
@@ -129,46 +111,37 @@ def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, 
         for number in range(len(question.decomposition), 0, -1):
             text = text.replace(f"#{number}", question.decomposition[number - 1].answer)
         gold = (hop.gold,) if hop.gold else question.gold
-        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved), False))
+        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved)))
     for subject, relation, value in question.evidence:
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
         near.sort(key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))
         gold = tuple(near[:1]) or question.gold  # the title most like the subject
-        found.append(ReaderQuestion(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
+        found.append(ReaderQuestion(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved)))
     return found
 
 
 def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Generator) -> tuple[str, ...]:
-    """Draw the passages that a question is read with, best first."""
-    gold = list(dict.fromkeys(asked.gold))
-    if asked.whole and rng.random() < config.gold_only:
-        return tuple(gold)
+    """Draw the passages that a question is read with, best first; gold that was not retrieved stands anywhere."""
     most = int(rng.integers(config.least, config.most + 1))
-    kept = [i for i in asked.retrieved if i in gold or rng.random() >= config.drop]
-    if not asked.whole:  # a hop is read among the passages of its question, its own always
-        kept = [i for i in kept if i not in gold][: most - 1]
-        kept.insert(int(rng.integers(0, len(kept) + 1)), gold[0]) if gold else None
-        return tuple(kept)
-    shown = kept[:most]
-    missing = [i for i in gold if i not in shown]
-    if missing and (rng.random() < config.complete or not set(asked.final) & set(shown)):
-        shown = shown[: max(0, most - len(missing))]
-        for id_ in missing:
+    kept = [i for i in asked.retrieved if i in asked.gold or rng.random() >= config.drop]
+    others = [i for i in kept if i not in asked.gold][: max(0, most - len(asked.gold))]
+    shown = [i for i in kept if i in asked.gold or i in others]
+    for id_ in dict.fromkeys(asked.gold):
+        if id_ not in shown:
             shown.insert(int(rng.integers(0, len(shown) + 1)), id_)
     return tuple(shown)
 
 
-def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: ItemMaker) -> SpanExample:
-    """Return what is learned from a question; a right answer equals an accepted one, normalised as the metrics do."""
-    item = maker.make(asked.text, passages)
-    wanted = frozenset(normalise_answer(a) for a in asked.answers)
+def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: WindowMaker) -> SpanExample:
+    """Return what is learned from a question."""
+    item = make_item(asked.text, passages, maker)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
     found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
     # In the evidence alone: elsewhere the same words say something else.
     places = places_of(item.windows, [row for row in found if row[0] in final])
     beside = frozenset(row[0] for row in found) - final
-    return SpanExample(item, wanted, np.unique(places[places[:, 0] >= 0], axis=0), beside)
+    return SpanExample(item, np.unique(places[places[:, 0] >= 0], axis=0), beside)
 
 
 def windows_learned(example: SpanExample, without: int, rng: np.random.Generator) -> SpanExample:
