@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -120,32 +121,28 @@ def over_all(relative: Tensor) -> Tensor:
 def read_item(item: SpanItem, logits: Tensor, count: int) -> list[Found]:
     """Return the answers that the logits of an item's windows give, best first, of its `count` likeliest spans."""
     relative = relative_logits(item, logits)
-    chances = relative - over_all(relative)
-    chances[:, 0] = _FLOOR * 50
-    masses = chances.exp().sum(1)
+    logs = relative - over_all(relative)
+    logs[:, 0] = _FLOOR * 50
+    masses = logs.exp().sum(1).tolist()
     spans: dict[Candidate, tuple[int, int, int]] = {}
-    for place in likely_spans(chances, 4 * count):
+    for place in likely_spans(logs, 4 * count):
         one = item.candidate(place)
         if one is not None and len(spans) < count:
             spans.setdefault(one, place)
-    groups: dict[str, list[Candidate]] = {}
+    answers: dict[str, list[Candidate]] = {}
     for one in spans:
-        groups.setdefault(one.key, []).append(one)
+        answers.setdefault(one.key, []).append(one)
+    likelihood = {one: float(logs[w, first, 0] + logs[w, last, 1]) for one, (w, first, last) in spans.items()}
+    summed = {key: math.fsum(math.exp(likelihood[one]) for one in same) for key, same in answers.items()}
+    total = math.fsum(summed.values())
     found = []
-    for members in groups.values():
-        both = [sum(chances[spans[m][0], spans[m][1 + side], side] for side in (0, 1)) for m in members]
-        window, *ends = spans[members[0]]
-        values = [
-            *(chances[window, end, side].exp() for side, end in enumerate(ends)),
-            *masses[window],
-            sum(relative[window, end, side] for side, end in enumerate(ends)),
-        ]
-        found.append((torch.stack(both).logsumexp(0), members[0], float(both[0]), [float(v) for v in values]))
-    if not found:
-        return []
-    shares = torch.stack([score for score, *_ in found]).softmax(0).tolist()
-    rows = [Found(one, share, both, *values) for share, (_, one, both, values) in zip(shares, found, strict=True)]
-    return sorted(rows, key=lambda one: -one.chance)
+    for key, (best, *_) in answers.items():
+        window, first, last = spans[best]
+        begin, end = logs[window, first, 0].exp(), logs[window, last, 1].exp()
+        odds = relative[window, first, 0] + relative[window, last, 1]
+        values = likelihood[best], float(begin), float(end), *masses[window], float(odds)
+        found.append(Found(best, summed[key] / total, *values))
+    return sorted(found, key=lambda one: -one.chance)
 
 
 def likely_spans(chances: Tensor, count: int) -> list[tuple[int, int, int]]:
