@@ -14,6 +14,7 @@ questions to what shaped it, and draws `docs/reader_reliability.svg`.
 import hashlib
 import json
 import random
+import re
 import sys
 from dataclasses import dataclass
 from itertools import chain
@@ -42,7 +43,7 @@ from gnnrag.types import Passage
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "train" / "reader.yaml"
 SHOWN, BATCH, RIDGE = 5, 16, 10.0
-PRECISION = 0.86  # asked for where the threshold is chosen; a point more than is promised, as the choice is optimistic
+PRECISION = 0.855  # asked for where the threshold is chosen: half a point more than is promised
 ASKED = {"squad fit": 800, "nq fit": 800, "squad": 600, "nq": 600}  # questions, half of them unanswerable
 SALTS = {"squad fit": "sqcal", "nq fit": "nqcal", "squad": "sqrep", "nq": "nqrep"}
 DIAGRAM = "docs/reader_reliability.svg"
@@ -105,7 +106,8 @@ def mixed(
 
 
 def is_right(answer: str, accepted: list[str]) -> bool:
-    """Tell whether an answer is an accepted one, more or less."""
+    """Tell whether an answer is an accepted one, more or less; a dash is a blank ("1311 – 1320" is "1311–1320")."""
+    answer, *accepted = (re.sub(r"[-–—]", " ", text) for text in (answer, *accepted))
     said = f" {normalise_answer(answer)} "
     inside = any(f" {normalise_answer(a)} " in said or said in f" {normalise_answer(a)} " for a in accepted)
     return inside or f1(answer, accepted) >= 0.5
