@@ -16,7 +16,7 @@ from gnnrag.graphs.titles import Titles, layout_of, titles_of
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
-from gnnrag.index.tables import as_matrix, whole
+from gnnrag.index.tables import whole
 from gnnrag.index.work import Analyse
 from gnnrag.text.analyse import PassageText, resolve_language
 
@@ -73,11 +73,7 @@ def lexical(work: Work) -> tuple[None, Counts]:
     return None, {"passages": len(work.passages)}
 
 
-def _load_embeddings(index: Any, folder: Path) -> np.ndarray:
-    return as_matrix(index.table_of("embeddings").take(index.table.keys))
-
-
-@artefact(("passages",), uses=("embedder",), version=3, load=_load_embeddings)
+@artefact(("passages",), uses=("embedder",), version=3, load=lambda index, folder: index.passage_vectors)
 def embeddings(work: Work) -> tuple[None, Counts]:
     """Unit vectors of the passages, (num_passages, dim) float32."""
     table, new = work.embedded("embeddings", work.keys, work.passages)

@@ -28,6 +28,7 @@ from gnnrag.index.tables import (
     PASSAGES,
     PassageTable,
     ValueTable,
+    as_matrix,
     is_remote,
     latest_version,
     local_folder,
@@ -75,7 +76,6 @@ class Index:
     entity_graph: EntityKnowledge = _value("entity_graph")  # entities and facts as a graph, with their vectors
     knowledge: KnowledgeGraph = _value("knowledge")  # entities, relations and hyperedges with their texts
     knowledge_vectors: KnowledgeVectors = _value("knowledge_vectors")
-    passage_vectors: np.ndarray = _value("embeddings")  # (num_passages, dim) float32 unit rows
     phrase_vectors: np.ndarray = _value("phrase_vectors")  # (num_phrases, dim) float32, of the nodes of `hierarchy`
 
     def __init__(
@@ -121,9 +121,11 @@ class Index:
         if name == "passages":
             return self.passages
         if name not in self._values:
-            folder = self.folder(name)
+            folder, artefact = self.folder(name), ARTEFACTS[name]
             try:
-                self._values[name] = ARTEFACTS[name].load(self, folder)
+                self._values[name] = (
+                    artefact.load(self, folder) if artefact.load else arrays.load(folder, artefact.kind)
+                )
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
                 raise ArtefactError(f"index artefact {folder} {problem}") from error
@@ -185,7 +187,7 @@ class Index:
         if name not in self._keys:
             _check_known(name)
             try:
-                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, self._inputs(name))])
+                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, inputs_of(name, self.config))])
             except (GnnragError, OSError):
                 if not (known := self._newest(name)):
                     raise
@@ -193,10 +195,15 @@ class Index:
         return self._keys[name]
 
     def _settings(self, name: str) -> str:
-        return digest([name, ARTEFACTS[name].settings(self)])
-
-    def _inputs(self, name: str) -> Sequence[str]:
-        return ARTEFACTS[name].inputs(self.config)
+        """Return a digest that changes whenever what is made with these settings, embedder or writer would."""
+        artefact, used = ARTEFACTS[name], list[Any]()
+        for what in artefact.uses if artefact.settings is None else ():
+            section, _, writer = what.partition(".")
+            if section == "embedder":
+                used.append(self.embedder.identity)
+            else:
+                used.append(self.tasks.identity(writer) if writer else asdict(getattr(self.config, section)))
+        return digest([name, [artefact.version, artefact.settings(self) if artefact.settings else used]])
 
     def _newest(self, name: str) -> dict[str, Any]:
         """Return the record of the artefact of these passages that was used last; empty if there is none."""
@@ -206,7 +213,7 @@ class Index:
         return next((record for record in records if record.get("passages") == self.table.key), {})
 
     def _make(self, name: str, folder: Path) -> None:
-        for need in self._inputs(name):
+        for need in inputs_of(name, self.config):
             if need != "passages" and not self.has(need):
                 self._make(need, self._folder(need))
         started, work = time.perf_counter(), Work(self, name, self._settings(name))
@@ -269,7 +276,7 @@ class Index:
 
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         """Return passages by id, in the order given."""
-        return tuple(self.passages[self.position[i]] for i in ids)
+        return self.table.take([self.position[id_] for id_ in ids])
 
     def condition(self, condition: str) -> str:
         """Return a filter as Lance takes it. ConfigError: see `filters.checked`."""
@@ -282,6 +289,12 @@ class Index:
     @cached_property
     def _matching(self) -> Callable[[str], np.ndarray]:
         return lru_cache(16)(partial(matching, self.table))
+
+    @cached_property
+    def passage_vectors(self) -> np.ndarray:
+        """Unit vectors of the passages, (num_passages, dim) float32."""
+        self.folder("embeddings")
+        return as_matrix(self.table_of("embeddings").take(self.table.keys))
 
     @cached_property
     def titles(self) -> TitleMatcher:
@@ -364,13 +377,19 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
     def visit(name: str) -> None:
         if name != "passages" and name not in order:
             _check_known(name)
-            for need in ARTEFACTS[name].inputs(config):
+            for need in inputs_of(name, config):
                 visit(need)
             order[name] = None
 
     for name in sorted(names):
         visit(name)
     return list(order)
+
+
+def inputs_of(name: str, config: IndexConfig) -> Sequence[str]:
+    """Return the names of the artefacts that an artefact is made of."""
+    inputs = ARTEFACTS[name].inputs
+    return inputs if isinstance(inputs, tuple) else inputs(config)
 
 
 def _check_known(name: str) -> None:
@@ -504,8 +523,8 @@ def _is_other(index: Index, source: Mapping[str, Any], passages: Sequence[Passag
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
     stored: Any = from_settings(IndexConfig, index.settings)
-    unread = {section for each in ARTEFACTS.values() for section in each.sections}
-    unread -= {section for name in wanted for section in ARTEFACTS[name].sections}
+    unread = {section for each in ARTEFACTS.values() for section in each.uses}
+    unread -= {section for name in wanted for section in ARTEFACTS[name].uses}
     plain = {name: getattr(stored, name) for name in unread if "." not in name}
     roles = {s.partition(".")[2] for s in unread if "." in s and s != "writers.triples"}
     of_writers: Any = {name: getattr(stored.writers, name) for name in roles}
@@ -522,7 +541,7 @@ def make_all(index: Index, names: Iterable[str]) -> list[str]:
         if not index.has(name):
             made.append(name)
         (index.folder(name) / RECORD).touch()  # the last that was used is the one for those who have no model
-        index.forget({need for later in order[number + 1 :] for need in ARTEFACTS[later].inputs(index.config)})
+        index.forget({need for later in order[number + 1 :] for need in inputs_of(later, index.config)})
     return made
 
 

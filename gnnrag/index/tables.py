@@ -70,17 +70,18 @@ class PassageTable:
                 problem = f"make one: gnnrag index build data.path=FOLDER index.path={root}"
             raise ArtefactError(f"{root} is no index; {problem}") from error
         self.state: dict[str, Any] = json.loads((self.dataset.schema.metadata or {}).get(_STATE, b"{}"))
+        self.metadata_names = _metadata_names(self.dataset.schema)
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns that conditions may use."""
-        return [*_OWN, *_metadata_names(self.dataset.schema)]
+        return [*_OWN, *self.metadata_names]
 
     @cached_property
     def rows(self) -> pa.Table:
         """All columns of all passages but what BM25 reads; with `_key`, see `text_key`, and `_rowid`."""
-        columns = [*_OWN, _KEY, *_metadata_names(self.dataset.schema)]
-        return self.dataset.to_table(columns=columns, with_row_id=True)
+        columns = [*_OWN, _KEY, *self.metadata_names]
+        return self.dataset.to_table(columns=columns, with_row_id=True).combine_chunks()  # for `take`
 
     @property
     def keys(self) -> pa.ChunkedArray:
@@ -88,12 +89,20 @@ class PassageTable:
         return self.rows[_KEY]
 
     def holds(self, passages: Sequence[Passage]) -> bool:
-        """Tell whether these are the passages, with the same metadata."""
-        table = _as_table(passages)
-        names = _metadata_names(table.schema)
-        if _table_key(table) != self.key or names != _metadata_names(self.dataset.schema):
+        """Tell whether these are the passages, with the same metadata; they are as loaders return them."""
+        names = self.metadata_names
+        if len(passages) != len(self.rows) or {name for p in passages for name in p.metadata} != set(names):
             return False
-        return all(table[name].to_pylist() == self.rows[name].to_pylist() for name in names)
+        is_same = all(self.rows[name].to_pylist() == [getattr(p, name) for p in passages] for name in _OWN)
+        return is_same and all(self.rows[n].to_pylist() == [p.metadata.get(n) for p in passages] for n in names)
+
+    def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
+        """Return the passages at these positions."""
+        passages = []
+        for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
+            metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
+            passages.append(Passage(row["id"], row["title"], row["text"], row["place"], metadata))
+        return tuple(passages)
 
     @cached_property
     def row_ids(self) -> np.ndarray:
