@@ -241,8 +241,7 @@ def to_plain(config: Any) -> Any:
     if is_part(type(config)):
         config = settings_of(config)
     elif dataclasses.is_dataclass(config) and not isinstance(config, type):
-        shown = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
-        config = {name: getattr(config, name) for name in shown}
+        config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, Mapping):
         return dict(zip(map(str, config), map(to_plain, config.values()), strict=True))
     if isinstance(config, list | tuple):

@@ -37,7 +37,6 @@ from gnnrag.index.tables import (
     place_of,
     pull,
     push,
-    text_key,
     undone_on_failure,
     write_passages,
 )
@@ -343,7 +342,7 @@ class Index:
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens", "replace")  # never recorded
+_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:
@@ -421,15 +420,14 @@ def open_or_build(
 ) -> Index:
     """Return the index of the corpus `name`, with the artefacts `stages`; what is missing or out of date is made.
 
-    Raises ArtefactError where that would undo changes or silently replace triples, ConfigError for an index of other
-    data; see `build_index`.
+    Raises ArtefactError where that would undo changes or silently replace triples; see `build_index`.
     """
     root, source = index_path(config, name), data_source(data)
     there = Index(root, config) if exists(root) else None
     state = {"settings": recorded(config), "source": source}
     if there is None or there.table.state != state or not there.table.holds(passages):
         stages = closure(stages, config)
-        if there and "extraction" in stages and not config.replace:
+        if there and "extraction" in stages:
             _refuse_to_replace_triples(there, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
@@ -450,10 +448,9 @@ def build_index(
     """Make the artefacts `names` (None: all) of passages with these settings; returns those that were made.
 
     Existing artefacts are reused, as are those and the vectors that a killed build left. Settings that only artefacts
-    outside `names` and their inputs read stay as stored. An index of another `source` is refused unless
-    `config.replace`; `keep_edits` refuses to undo changes by `update_index`.
+    outside `names` and their inputs read stay as stored. `keep_edits` refuses to undo changes by `update_index`.
 
-    Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact, another source.
+    Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact.
     ArtefactError: `keep_edits`, and `passages` lack edits.
     """
     check_passages(root, passages)
@@ -461,21 +458,11 @@ def build_index(
         raise DataError(root, "there are no passages to index")
     if Path(root).is_file():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
-    wanted, record, uri = (
-        closure(ARTEFACTS if names is None else names, config),
-        dict(source or {}),
-        f"{root}/{PASSAGES}",
-    )
+    wanted = closure(ARTEFACTS if names is None else names, config)
+    record, uri = dict(source or {}), f"{root}/{PASSAGES}"
     with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
         there = Index(root) if exists(root) else None
-        is_other = there is not None and _is_other(there, record, passages)
-        if there and not (is_other and config.replace):
-            if is_other:
-                raise ConfigError(
-                    f"index {root} is of data.path={there.source['path']}, and data.path={record['path']} is another "
-                    f"source: give it an index of its own, such as index.path={root}-2, or replace this one with "
-                    "index.replace=true"
-                )
+        if there:
             is_edited = keep_edits and there.source.get("edited")
             if is_edited and list(there.passages) != list(passages):
                 raise ArtefactError(
@@ -509,15 +496,6 @@ def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
         seen[passage.id] = number
         if not passage.text.strip() and not passage.title.strip():
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
-
-
-def _is_other(index: Index, source: Mapping[str, Any], passages: Sequence[Passage]) -> bool:
-    """Tell whether an index is of other data: another path, and not even half of its passages."""
-    paths = {index.source.get("path"), source.get("path")}
-    if len(paths) == 1 or None in paths:
-        return False
-    there, now = set(index.table.keys.to_pylist()), {text_key(p.title, p.text) for p in passages}
-    return 2 * len(there & now) < len(there)
 
 
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
