@@ -22,7 +22,7 @@ import pyarrow as pa
 from gnnrag.arrays import Rows
 from gnnrag.config import IndexConfig
 from gnnrag.executors import make_executor
-from gnnrag.index.tables import ValueTable, as_matrix, names_in, text_key
+from gnnrag.index.tables import ValueTable, names_in, text_key
 from gnnrag.index.work import Ask, Embed, Write
 from gnnrag.io import digest
 from gnnrag.types import Passage
@@ -182,7 +182,7 @@ class Work:
             return np.zeros((0, 0), np.float32), 0
         keys = [text_key("", text) for text in strings]
         table, new = self.embedded("string-vectors", keys, strings)
-        return as_matrix(table.take(keys)), new
+        return table.vectors(keys), new
 
     def embedded(self, name: str, keys: Sequence[str], texts: Sequence[str | Passage]) -> tuple[ValueTable, int]:
         """Return the table `name` with the vectors of texts, or of passages, by their keys; and how many were new."""

@@ -55,8 +55,9 @@ def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
 @artefact(("passages", "hierarchy"), kind=Titles, version=4)
 def titles(work: Work) -> tuple[Titles, Counts]:
     """What passages are known by, and where they stand in their documents."""
-    tables = titles_of(work.passages, work.read("hierarchy"))
-    return Titles(tables, layout_of(work.passages)), {"forms": len(tables.forms)}
+    passages = list(work.passages)  # they are gone through several times
+    tables = titles_of(passages, work.read("hierarchy"))
+    return Titles(tables, layout_of(passages)), {"forms": len(tables.forms)}
 
 
 def _load_lexical(index: Any, folder: Path) -> Lexical:
@@ -73,13 +74,13 @@ def lexical(work: Work) -> tuple[None, Counts]:
     return None, {"passages": len(work.passages)}
 
 
-@artefact(("passages",), uses=("embedder",), version=3, load=lambda index, folder: index.passage_vectors)
-def embeddings(work: Work) -> tuple[None, Counts]:
+@artefact(("passages",), kind=np.ndarray, uses=("embedder",), version=4)
+def embeddings(work: Work) -> tuple[np.ndarray, Counts]:
     """Unit vectors of the passages, (num_passages, dim) float32."""
     table, new = work.embedded("embeddings", work.keys, work.passages)
     if len(work.passages) > FLAT_UP_TO:
         index_vectors(table.uri)
-    return None, {"dim": table.dim, "computed": new}
+    return table.vectors(work.keys), {"dim": table.dim, "computed": new}
 
 
 def string_vectors(work: Work, strings: Sequence[str], name: str) -> tuple[np.ndarray, Counts]:

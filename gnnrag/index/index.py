@@ -28,7 +28,6 @@ from gnnrag.index.tables import (
     PASSAGES,
     PassageTable,
     ValueTable,
-    as_matrix,
     is_remote,
     latest_version,
     local_folder,
@@ -291,9 +290,8 @@ class Index:
 
     @cached_property
     def passage_vectors(self) -> np.ndarray:
-        """Unit vectors of the passages, (num_passages, dim) float32."""
-        self.folder("embeddings")
-        return as_matrix(self.table_of("embeddings").take(self.table.keys))
+        """Unit vectors of the passages, (num_passages, dim) float32, mapped into memory."""
+        return np.load(self.folder("embeddings") / "value.npy", mmap_mode="r").view(np.ndarray)
 
     @cached_property
     def titles(self) -> TitleMatcher:
