@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-# Index stages that the networks of each mode read.
-NODE_STAGES = (
-    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
-)  # fmt: skip
+# Index stages that the walk over passages and the networks of each mode read.
+WALK_STAGES = ("hierarchy", "embeddings", "lexical", "message_graph", "entity_vectors", "relation_vectors")
+NODE_STAGES = (*WALK_STAGES, "sentence_vectors")
 ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from gnnrag.gnn.subgraph import Subgraph
 
 
 class SortedEdges:
@@ -117,3 +121,29 @@ class GraphBatch:
         edges = self.sorted().edges
         assert edges is not None
         return edges if self.is_kept is None else edges.keep(self.is_kept)
+
+
+def join(parts: Sequence[Subgraph]) -> GraphBatch:
+    """Put subgraphs side by side in the blocks layout; common relations are one row."""
+    sizes = [len(part.nodes) for part in parts]
+    firsts = np.cumsum([0, *sizes[:-1]])
+    every, where = np.unique(np.concatenate([part.relations for part in parts]), return_index=True)
+    rows = np.concatenate([part.relation_vectors for part in parts])[where]
+    edges = [np.searchsorted(every, part.relations)[part.relation] for part in parts]
+
+    def put(arrays: Sequence[np.ndarray], kind: type = np.float32) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(np.concatenate(arrays).astype(kind, copy=False)))
+
+    return GraphBatch(
+        source=put([part.source + first for part, first in zip(parts, firsts, strict=True)], np.int64),
+        relation=put(edges, np.int64),
+        target=put([part.target + first for part, first in zip(parts, firsts, strict=True)], np.int64),
+        num_nodes=sum(sizes),
+        relation_vectors=put([rows]),
+        questions=torch.from_numpy(np.stack([part.question for part in parts]).astype(np.float32)),
+        seeds=put([part.seeds for part in parts])[:, None],
+        features=put([part.features for part in parts])[:, None],
+        node_vectors=put([part.node_vectors for part in parts]),
+        edge_features=put([part.edge_features for part in parts]),
+        owner=put([np.full(size, number) for number, size in enumerate(sizes)], np.int64),
+    )

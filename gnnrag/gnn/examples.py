@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from gnnrag.gnn import RankerConfig
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import Subgraph, join
+from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question

@@ -197,6 +197,7 @@ class QuestionView:
     dense: np.ndarray
     lexical: np.ndarray
     prior: np.ndarray
+    passages: np.ndarray  # positions of those to look at, which the first walk likes best, ascending
     walk: np.ndarray
     leads: np.ndarray  # (LEADS,) passages that the second walk starts from, the best first
     follow: np.ndarray
@@ -272,13 +273,27 @@ def _add_sentence_features(
     place = inside - graphs.passage_sentences.indptr[passages][owner]
     np.maximum.at(col["first"], two + rows, 1.0 / (1.0 + place))
     np.maximum.at(col["best_overlap"], one + owner, col["overlap"][two + rows])
-    for name, found, scale in (("overlap", has, share), ("names", mentioned, 1.0 / max(mentioned.shape[1], 1))):
-        joint = np.zeros((len(passages), found.shape[1]), dtype=bool)
-        np.logical_or.at(joint, owner, found[rows])
-        col[name][one:two] = joint.sum(axis=1) * scale
-        if name == "overlap" and len(view.leads):
-            left = ~joint[np.searchsorted(passages, view.leads[0])]
-            col["open"][one:two] = joint[:, left].sum(axis=1) / max(int(left.sum()), 1)
+    words = words_of_passages(graphs, view)
+    col["overlap"][one:two] = words.sum(axis=1) * share
+    col["open"][one:two] = open_share(view, words)
+    named = np.zeros((len(passages), mentioned.shape[1]), dtype=bool)
+    np.logical_or.at(named, owner, mentioned[rows])
+    col["names"][one:two] = named.sum(axis=1) / max(mentioned.shape[1], 1)
+
+
+def words_of_passages(graphs: QuestionGraphs, view: QuestionView) -> np.ndarray:
+    """Tell which of the passages to look at has which wanted word. Shape (len(view.passages), num_words), bool."""
+    inside, owner = gather(graphs.passage_sentences, view.passages)
+    has = graphs.grounding.mentions.presence(graphs.passage_sentences.values[inside], view.wanted)
+    out = np.zeros((len(view.passages), has.shape[1]), dtype=bool)
+    np.logical_or.at(out, owner, has)
+    return out
+
+
+def open_share(view: QuestionView, words: np.ndarray) -> np.ndarray:
+    """Return the share of the words that the best lead lacks which each passage has; `words` of `words_of_passages`."""
+    left = ~words[np.searchsorted(view.passages, view.leads[0])]
+    return words[:, left].sum(axis=1) / max(int(left.sum()), 1)
 
 
 def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray) -> np.ndarray:

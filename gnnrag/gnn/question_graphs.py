@@ -39,8 +39,6 @@ class QuestionGraphs:
         assert knowledge.grounding is not None, "a graph of facts alone has no passages"
         self.graph, self.grounding = knowledge.graph, knowledge.grounding
         self.entity_vectors = as_rows(index.read("entity_vectors"), index)
-        self.relation_vectors = index.read("relation_vectors")
-        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
         ends = self.graph.triples[:, [0, 2]].ravel()
         self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
         self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
@@ -48,6 +46,16 @@ class QuestionGraphs:
         heads = self.graph.triples[:, 0]
         first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
         self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
+
+    @cached_property
+    def relation_vectors(self) -> np.ndarray:
+        """(2R, F) vectors of the relations and their inverses."""
+        return self.index.read("relation_vectors")
+
+    @cached_property
+    def sentence_vectors(self) -> np.ndarray:
+        """(num_sentences, F) vectors."""
+        return as_rows(self.index.read("sentence_vectors"), self.index)
 
     @cached_property
     def fact_rows(self) -> np.ndarray:
@@ -97,7 +105,8 @@ class QuestionGraphs:
         lexical = self.index.bm25_scores(queries)
         return [self._prepare(*row) for row in zip(queries, vectors, lexical, strict=True)]
 
-    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
+    def view(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> QuestionView:
+        """Return what search and the two walks say of all passages, from the question's (F,) vector and BM25 scores."""
         dense = self.index.passage_vectors @ vector
         prior = passage_prior(dense, lexical)
         linked = link_question(text, self.index.hierarchy, self.index.titles)
@@ -105,8 +114,12 @@ class QuestionGraphs:
         walk = self._walk(seeds)
         passages = self._passages(walk)
         leads, follow = self._follow(walk, dense, passages)
-        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, walk, leads, follow)
-        nodes = self._nodes(passages, seeds)
+        return QuestionView(text, vector, linked, seeds, dense, lexical, prior, passages, walk, leads, follow)
+
+    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
+        view = self.view(text, vector, lexical)
+        seeds = view.seeds
+        nodes = self._nodes(view.passages, seeds)
         local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
         local[nodes] = np.arange(len(nodes))
         triples = self._triples(nodes, local)
@@ -128,7 +141,7 @@ class QuestionGraphs:
             features=node_values[:, self.node_columns],
             edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
             node_vectors=self.node_vectors(nodes),
-            prior=prior.astype(np.float32),
+            prior=view.prior.astype(np.float32),
             branch=seeds.branch,
         )
 

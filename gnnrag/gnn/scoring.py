@@ -15,10 +15,11 @@ import torch
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph
 from gnnrag.index.index import Index
 
 

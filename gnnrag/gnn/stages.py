@@ -18,10 +18,9 @@ from torch.nn import functional
 from torch_geometric.utils import scatter, softmax
 
 from gnnrag.gnn import LossConfig
-from gnnrag.gnn.edges import GraphBatch
+from gnnrag.gnn.edges import GraphBatch, join
 from gnnrag.gnn.examples import EntitySet, Example, ExampleSet
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.subgraph import join
 from gnnrag.graphs.messages import MessageGraph
 
 if TYPE_CHECKING:

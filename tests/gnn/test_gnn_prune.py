@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gnnrag.gnn import NODE_STAGES, GNNConfig
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.features import (
     DEFAULT_NODE,
     EDGE_FEATURES,
@@ -23,7 +24,7 @@ from gnnrag.gnn.features import (
 )  # fmt: skip
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph
 from gnnrag.graphs.messages import MENTIONS
 from gnnrag.index.index import Index
 from gnnrag.text.normalise import words
