@@ -32,8 +32,6 @@ class GNNConfig:
     features: list[str] = field(
         default_factory=list
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
-    residual: bool = False  # scores start as log(walk) + 2 dense (+ 1.5 follow + 0.5 open, where they are features)
-    edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
     delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
     link_vectors: bool = False  # mode entity: names that are not spelt as in the graph are linked by vectors

@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnrag.gnn import GNNConfig
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
-from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, gather
+from gnnrag.graphs.messages import MessageGraph, gather
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:
@@ -172,16 +172,6 @@ NODE_FEATURES = (
     "follow",  # the same of a walk from the passages that walk and search like best; the largest is that of another one
     "open",  # share of the question's words that the best of those leaves open, in the passage's sentences
 )  # fmt: skip
-GIVEN = ("walk", "follow", "open")  # answers of a graph method of its own: a network reads them where they are named
-EDGE_FEATURES = (
-    "nearness",  # how near the question's words stand to the mention that the edge rests on
-    "confidence",  # of the link behind the edge
-    "rarity",  # of the mentioned phrase
-    "overlap",  # of the sentence that the edge starts or ends at
-    "dense",  # cosine of question and that sentence
-    "relation",  # cosine of question and the relation of a fact
-)
-DEFAULT_NODE = tuple(name for name in NODE_FEATURES if name not in GIVEN)
 _FLOOR = 1e-3  # of a walk's share, before its logarithm
 LEADS = 3  # passages that the second walk starts from
 
@@ -209,7 +199,7 @@ class QuestionView:
 
 
 def leads_of(walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of some passages a network with `residual` starts from as the best, and their weights, 1 at most.
+    """Return which of some passages the second walk starts from, the best first, and their weights, 1 at most.
 
     Both (LEADS,), or as many as there are; of equals the first.
     """
@@ -306,27 +296,6 @@ def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray
             found = around.indices[around.indptr[phrase] : around.indptr[phrase + 1]] - hierarchy.first_sentence
             out[:, column] |= np.isin(sentences, found)
     return out
-
-
-def edge_features(
-    graphs: QuestionGraphs, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
-) -> np.ndarray:
-    """Return float32 (len(triples), len(EDGE_FEATURES)); `triples` and `nodes` ascend, `values` are `node_features`."""
-    graph, grounding = graphs.graph, graphs.grounding
-    out = np.zeros((len(triples), len(EDGE_FEATURES)))
-    rows, owner = gather(grounding.triple_mentions, triples)
-    near = grounding.mentions.nearness(grounding.triple_mentions.values[rows], view.wanted)
-    np.maximum.at(out[:, 0], owner, 1.0 - np.exp(-near))
-    out[:, 1], out[:, 2] = grounding.confidence[triples], grounding.rarity[triples]
-    head, relation, tail = graph.triples[triples].T
-    sentence = np.where(relation == MENTIONS, head, tail)
-    has_sentence = (relation == MENTIONS) | (relation == CONTAINS)
-    at = np.searchsorted(nodes, sentence[has_sentence])
-    out[has_sentence, 3] = values[at, NODE_FEATURES.index("overlap")]
-    out[has_sentence, 4] = values[at, NODE_FEATURES.index("dense")]
-    is_fact = relation >= len(STRUCTURE)
-    out[is_fact, 5] = graphs.relation_vectors[relation[is_fact]] @ view.vector
-    return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:

@@ -12,13 +12,10 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import (
-    EDGE_FEATURES,
-    GIVEN,
     NODE_FEATURES,
     QuestionView,
     Seeds,
     as_feature,
-    edge_features,
     find_seeds,
     leads_of,
     node_features,
@@ -41,8 +38,7 @@ class QuestionGraphs:
         self.entity_vectors = as_rows(index.read("entity_vectors"), index)
         ends = self.graph.triples[:, [0, 2]].ravel()
         self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
-        self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
-        self.edge_columns = feature_columns(self.config.edge_features, EDGE_FEATURES, "edge_features")
+        self.columns = feature_columns(self.config.features)
         heads = self.graph.triples[:, 0]
         first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
         self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
@@ -124,8 +120,6 @@ class QuestionGraphs:
         local[nodes] = np.arange(len(nodes))
         triples = self._triples(nodes, local)
         head, relation, tail = self.graph.triples[triples].T.astype(np.int64)
-        node_values = node_features(self, view, nodes)
-        edge_values = edge_features(self, view, triples, nodes, node_values)
         relations = np.unique(np.concatenate([relation, relation + self.graph.num_relations]))
         edges = np.concatenate([relation, relation + self.graph.num_relations])
         return Subgraph(
@@ -138,8 +132,7 @@ class QuestionGraphs:
             relation_vectors=self.relation_vectors[relations],
             question=vector.astype(np.float32),
             seeds=seeds.weights(nodes),
-            features=node_values[:, self.node_columns],
-            edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
+            features=node_features(self, view, nodes)[:, self.columns],
             node_vectors=self.node_vectors(nodes),
             prior=view.prior.astype(np.float32),
             branch=seeds.branch,
@@ -207,10 +200,9 @@ def _row_shares(ways: sparse.csr_array) -> sparse.csr_array:
     return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)
 
 
-def feature_columns(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
-    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
+def feature_columns(names: Sequence[str]) -> list[int]:
+    """Return the columns of features, all where none is named. Raises ConfigError for an unknown name."""
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
-    chosen = list(names) or [name for name in known if name not in GIVEN]
-    return [known.index(name) for name in chosen]
+        if name not in NODE_FEATURES:
+            raise ConfigError(f"features: {name!r} is unknown. {nearest(name, NODE_FEATURES)}")
+    return [NODE_FEATURES.index(name) for name in names or NODE_FEATURES]

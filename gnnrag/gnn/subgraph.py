@@ -25,7 +25,6 @@ class Subgraph:
     question: np.ndarray  # (F,) float32
     seeds: np.ndarray  # (n,) float32 weight of each node as a seed
     features: np.ndarray  # (n, K) float32
-    edge_features: np.ndarray  # (e, K') float32
     node_vectors: np.ndarray  # (n, F) float16
     prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (num_passages,) of search, 0 to 1
     branch: str = ""  # how seeds were found, see gnnrag.gnn.features

@@ -13,8 +13,6 @@ import torch
 from gnnrag.gnn import NODE_STAGES, GNNConfig
 from gnnrag.gnn.edges import join
 from gnnrag.gnn.features import (
-    DEFAULT_NODE,
-    EDGE_FEATURES,
     LEADS,
     NODE_FEATURES,
     Seeds,
@@ -25,7 +23,6 @@ from gnnrag.gnn.features import (
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph
-from gnnrag.graphs.messages import MENTIONS
 from gnnrag.index.index import Index
 from gnnrag.text.normalise import words
 from gnnrag.types import Passage
@@ -64,8 +61,7 @@ def test_subgraphs_hold_what_they_say(index: Index) -> None:
         size, edges = len(part.nodes), len(part.source)
         assert (np.diff(part.nodes) > 0).all() and part.candidates.sum() == len(index.ids)
         assert part.features.shape == (size, len(NODE_FEATURES))
-        assert part.edge_features.shape == (edges, len(EDGE_FEATURES))
-        for values in (part.features, part.edge_features, part.seeds, part.prior):
+        for values in (part.features, part.seeds, part.prior):
             assert values.min() >= 0 and values.max() <= 1 and np.isfinite(values).all()
         kinds = part.features[:, :3]
         assert (kinds.sum(axis=1) == 1).all() and np.array_equal(kinds[:, 1] == 1, part.candidates)
@@ -87,10 +83,6 @@ def test_features_tell_what_is_asked_of_whom(index: Index) -> None:
     assert value["overlap"][ada] == 1.0, "born and father, in two sentences"
     assert value["best_overlap"][ada] == 0.5
     assert value["walk"][ada] > value["walk"][part.passages == index.position["f3"]]
-    near = part.edge_features[:, EDGE_FEATURES.index("nearness")]
-    at = graphs.graph.position["lord byron"]
-    is_mention = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
-    assert near[is_mention].max() > 0.5, "`father` stands near Lord Byron"
     assert part.targets([index.position["p1"]]).sum() == 1 and part.targets([]).sum() == 0
 
 
@@ -199,7 +191,7 @@ def test_seeds_weigh_one_over_the_document_frequency(index: Index) -> None:
 def test_joined_subgraphs_score_as_each_alone(index: Index) -> None:
     torch.manual_seed(0)
     parts = QuestionGraphs(index).prepare(QUESTIONS)
-    config = GNNConfig(dim=8, layers=2, features=list(DEFAULT_NODE), edge_features=list(EDGE_FEATURES))
+    config = GNNConfig(dim=8, layers=2, features=list(NODE_FEATURES))
     model = QueryGNN(config, text_size=parts[0].question.shape[0]).eval()
     with torch.inference_mode():
         together = model(join(parts))

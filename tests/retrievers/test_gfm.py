@@ -15,7 +15,7 @@ from gnnrag.datasets.kb import load_passages
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
+from gnnrag.gnn.features import NODE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
@@ -32,17 +32,15 @@ QUERIES = [Query("Where was the father of Ada Lovelace born?"), Query("who died 
 
 def checkpoint(folder: Path, encoder: dict | None = None, facts: dict | None = None, **changes: object) -> str:
     torch.manual_seed(1)
-    settings: dict = {"dim": 8, "layers": 3, "features": list(DEFAULT_NODE), "edge_features": list(EDGE_FEATURES)}
+    settings: dict = {"dim": 8, "layers": 3, "features": list(NODE_FEATURES)}
     model = QueryGNN(GNNConfig(**settings | changes), HashEmbedder.dim)
-    for layer in getattr(model, "gate", ())[-1:]:
-        torch.nn.init.normal_(layer.weight)
     encoder = encoder_record(HashEmbedder()) if encoder is None else encoder
     save_checkpoint(folder, Checkpoint(model, None, encoder, facts or {}))
     return str(folder)
 
 
 def of_entities(folder: Path, **facts: object) -> str:
-    plain: dict = {"features": [], "edge_features": [], "fusion": "none", "node_text": False}
+    plain: dict = {"features": [], "fusion": "none", "node_text": False}
     return checkpoint(folder, facts=facts, mode="entity", **plain)
 
 
