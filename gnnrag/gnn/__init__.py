@@ -27,7 +27,6 @@ class GNNConfig:
     shortcut: bool = True  # residual connections
     concat_hidden: bool = False  # the head reads the states of all layers
     fusion: Literal["none", "early", "late", "both"] = "both"  # where node text and features enter
-    question_text: bool = True  # the question's vector takes part; false: it is known by seeds and features alone
     node_text: bool = True  # vectors of the nodes' texts take part, where the graph has them
     features: list[str] = field(
         default_factory=list

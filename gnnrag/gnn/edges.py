@@ -113,22 +113,20 @@ class GraphBatch:
 
 
 def join(parts: Sequence[Subgraph]) -> GraphBatch:
-    """Put subgraphs side by side in the blocks layout; common relations are one row."""
+    """Put subgraphs, which may be of several graphs, side by side in the blocks layout."""
     sizes = [len(part.nodes) for part in parts]
     firsts = np.cumsum([0, *sizes[:-1]])
-    every, where = np.unique(np.concatenate([part.relations for part in parts]), return_index=True)
-    rows = np.concatenate([part.relation_vectors for part in parts])[where]
-    edges = [np.searchsorted(every, part.relations)[part.relation] for part in parts]
+    first_relations = np.cumsum([0, *(len(part.relations) for part in parts[:-1])])
 
     def put(arrays: Sequence[np.ndarray], kind: type = np.float32) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(np.concatenate(arrays).astype(kind, copy=False)))
 
     return GraphBatch(
         source=put([part.source + first for part, first in zip(parts, firsts, strict=True)], np.int64),
-        relation=put(edges, np.int64),
+        relation=put([part.relation + first for part, first in zip(parts, first_relations, strict=True)], np.int64),
         target=put([part.target + first for part, first in zip(parts, firsts, strict=True)], np.int64),
         num_nodes=sum(sizes),
-        relation_vectors=put([rows]),
+        relation_vectors=put([part.relation_vectors for part in parts]),
         questions=torch.from_numpy(np.stack([part.question for part in parts]).astype(np.float32)),
         seeds=put([part.seeds for part in parts])[:, None],
         features=put([part.features for part in parts])[:, None],

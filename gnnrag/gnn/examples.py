@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,15 +24,6 @@ from gnnrag.types import Question
 
 KS = (1, 2, 5, 10)
 KEPT = 10  # places of a ranking in the report
-
-
-def rank_examples(model: nn.Module, examples: Iterable[Example], device: torch.device) -> list[dict[str, Any]]:
-    """Rank candidates, one question at a time; a `ranking_row` of corpus positions each."""
-    rows = []
-    for example in examples:
-        logits, order = ranked(model, example, device)
-        rows.append(ranking_row(example, example.subgraph.passages, logits, order))
-    return rows
 
 
 def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray) -> dict[str, Any]:
@@ -111,8 +102,9 @@ class ExampleSet:
         return True
 
     def rank(self, model: Any, items: Sequence[int], device: Any) -> list[dict[str, Any]]:
-        """Rank the passages of some questions; see `rank_examples`."""
-        return rank_examples(model, (self[i] for i in items), device)
+        """Rank the passages of some questions, one at a time; a `ranking_row` of corpus positions each."""
+        examples = [self[i] for i in items]
+        return [ranking_row(e, e.subgraph.passages, *ranked(model, e, device)) for e in examples]
 
     def _make(self, progress: Callable[[int], None], block: int = 16) -> None:
         missing = [i for i, file in enumerate(self._files) if not file.exists()]
@@ -191,7 +183,7 @@ class EntitySet:
         return self._vectors[text]
 
     def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
-        """Rank the entities of some questions' neighbourhoods; rows as of `rank_examples`, and what F1 is made of."""
+        """Rank the entities of some questions' neighbourhoods; each a `ranking_row` and what F1 is made of."""
         return [self._row(model, i, device) for i in items]
 
     def _row(self, model: nn.Module, i: int, device: torch.device) -> dict[str, Any]:

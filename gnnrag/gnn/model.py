@@ -41,10 +41,6 @@ class Incidence:
         frequency = torch.from_numpy(entity_passages.sizes.astype(np.float32))
         return cls(torch.from_numpy(entities[order]), torch.from_numpy(starts.astype(np.int64)), frequency)
 
-    def to(self, device: torch.device | str) -> Incidence:
-        """Return the incidence on a device."""
-        return Incidence(self.entities.to(device), self.starts.to(device), self.frequency.to(device))
-
     def sum_by_passage(self, values: Tensor) -> Tensor:
         """Sum (N, B) values of entities over each passage. Shape (D, B)."""
         return functional.embedding_bag(self.entities, values, self.starts, mode="sum")
@@ -114,13 +110,9 @@ class QueryGNN(nn.Module):
         self.head_in, self.head_out = SplitLinear(parts, width), nn.Linear(width, 1)
 
     def forward(self, batch: GraphBatch, query: Tensor | None = None) -> Tensor:
-        """Return the logits of all nodes, (N, B).
-
-        `query`, (Q, d) states, replaces those of `batch.questions`.
-        """
+        """Return the logits of all nodes, (N, B); `query`, (Q, d) states, replaces those of `batch.questions`."""
         rels = self._encode_relations(batch.relation_vectors)
-        asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
-        q = self.question_mlp(asked) if query is None else query
+        q = self.question_mlp(batch.questions) if query is None else query
         texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
         boundary = self._boundary(batch, q, texts)
         hidden = self._propagate(batch, boundary, rels)

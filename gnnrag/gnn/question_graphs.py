@@ -28,12 +28,19 @@ from gnnrag.index.index import Index
 
 
 class QuestionGraphs:
-    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
+    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`.
+
+    Raises ConfigError for an index of facts alone.
+    """
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
         self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
         knowledge: MessageKnowledge = index.read("message_graph")
-        assert knowledge.grounding is not None, "a graph of facts alone has no passages"
+        if knowledge.grounding is None:
+            raise ConfigError(
+                "the index holds facts alone, no passages to walk over: give index.gnn.structure=true, or for "
+                "retriever=gfm a checkpoint of mode 'entity'"
+            )
         self.graph, self.grounding = knowledge.graph, knowledge.grounding
         self.entity_vectors = as_rows(index.read("entity_vectors"), index)
         ends = self.graph.triples[:, [0, 2]].ravel()
@@ -154,7 +161,7 @@ class QuestionGraphs:
         """Return where a second walk starts, best first, and what it leaves at each passage (`as_feature`)."""
         leads, weights = leads_of(walk, dense, passages)
         order = np.argsort(leads)
-        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), {}, "search")
+        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), "search")
         return leads, as_feature(self._walk(starts), leads)
 
     def _passages(self, walk: np.ndarray) -> np.ndarray:

@@ -6,13 +6,11 @@ depend on which questions share a batch. On a CPU a joint pass saves little (1.3
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.edges import join
@@ -24,12 +22,11 @@ from gnnrag.index.index import Index
 
 
 class PassageScorer:
-    """Mode `node`: a subgraph's passages (None: as many as in training) are scored, all others follow by search."""
+    """Mode `node`: a subgraph's passages are scored, as many as in training; all others follow by search."""
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, passages: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
         sizes = PruneConfig(**checkpoint.facts.get("prune", {}))
-        sizes = sizes if passages is None else replace(sizes, passages=passages)
         self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
 
     def passage_scores(self, text: str) -> tuple[np.ndarray, str]:
@@ -120,17 +117,3 @@ class EntityScorer:
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logits.double().numpy()))
-
-
-def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, device: str
-) -> PassageScorer | EntityScorer:
-    """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
-    if checkpoint.model.config.mode == "entity":
-        return EntityScorer(index, checkpoint, device)
-    if index.config.extract.method == "kb" or not index.config.gnn.structure:
-        raise ConfigError(
-            "this checkpoint scores passages (mode 'node'), and the index holds facts alone: use one of mode 'entity', "
-            "or an index with index.gnn.structure=true"
-        )
-    return PassageScorer(index, checkpoint, passages, device)

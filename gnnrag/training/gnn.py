@@ -54,16 +54,6 @@ class TrainGNNConfig(TrainConfig):
     cache: str = ".cache/gnn"  # subgraphs of the questions
 
 
-def check_training(config: TrainGNNConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
-    check_sets(config.sets, config.cross, config.folds)
-    if config.stage == "completion" and config.completion.query == "question" and not config.gnn.question_text:
-        raise ConfigError(
-            "completion.query=question with gnn.question_text=false: the network would not know the relation that is "
-            "asked for; set completion.query=relation"
-        )
-
-
 @dataclass(frozen=True)
 class GNNSet:
     """An opened set: its data, its index, and what makes subgraphs on it."""
@@ -191,7 +181,7 @@ class GNNTraining(Training):
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets; make the subgraphs of their questions, where questions are asked."""
-        check_training(config)
+        check_sets(config.sets, config.cross, config.folds)
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}

@@ -88,7 +88,7 @@ def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
 def by_hand(model: QueryGNN, batch: GraphBatch) -> Tensor:
     """The logits of the shared layout, node by node and edge by edge, from the equations alone."""
     config, columns = model.config, []
-    asked = model.question_mlp(batch.questions if config.question_text else 0 * batch.questions)
+    asked = model.question_mlp(batch.questions)
     start = model.rel_mlp(batch.relation_vectors) if len(model.layers) else None
     for b, q in enumerate(asked):
         known = [model.node_mlp(batch.node_vectors)] if hasattr(model, "node_mlp") else []
@@ -120,7 +120,7 @@ def by_hand(model: QueryGNN, batch: GraphBatch) -> Tensor:
     "settings",
     [
         {"layers": 0, "fusion": "late", "features": ["dense", "lexical"]},
-        {"layers": 0, "fusion": "early", "features": ["dense", "lexical"], "question_text": False},
+        {"layers": 0, "fusion": "early", "features": ["dense", "lexical"]},
         {"features": ["dense", "lexical"]},
         {"fusion": "early", "message": "transe", "aggregate": "mean"},
         {"fusion": "late", "node_text": False, "features": ["dense", "lexical"], "aggregate": "min"},

@@ -72,8 +72,6 @@ def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: 
     assert len(inside) == 2 and set(ranking.ids[:2]) == inside
     rest = [index.position[i] for i in ranking.ids[2:]]
     assert rest == sorted(rest, key=lambda p: (-part.prior[p], p))
-    wide = set_up(GFMRetriever(folder, passages=6), index=index).retrieve(QUERIES[:1])[0]
-    assert wide.ids != ranking.ids or not np.array_equal(wide.scores, ranking.scores)
 
 
 def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path) -> None:
@@ -128,3 +126,11 @@ def test_another_encoder_is_refused(index: Index, tmp_path: Path) -> None:
     other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
     with pytest.raises(ArtefactError, match=r"encoder\.weights"):
         set_up(GFMRetriever(other), index=index)
+
+
+def test_without_a_checkpoint_it_says_what_needs_none(index: Index) -> None:
+    assert GFMRetriever().channels == {"text"}, "it can be listed"
+    with pytest.raises(ConfigError, match=r"gnn\.checkpoint=DIR.*gnnrag train gnn.*retriever=walk"):
+        set_up(GFMRetriever(), index=index)
+    with pytest.raises(ConfigError, match=r"gnn\.checkpoint"):
+        assert GFMRetriever().reads

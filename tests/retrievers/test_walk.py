@@ -64,7 +64,7 @@ def test_a_walk_of_three_steps(index: Index) -> None:
         step += share * (ways / (ways.sum(axis=1, keepdims=True) + 0.25)).T
     start = np.zeros(count)
     start[[1, 3]] = 1.0, 0.5
-    seeds = Seeds(graph.first_passage + np.array([1, 3]), np.array([1.0, 0.5], np.float32), {}, "search")
+    seeds = Seeds(graph.first_passage + np.array([1, 3]), np.array([1.0, 0.5], np.float32), "search")
     wanted = sum(np.linalg.matrix_power(step, n) @ start for n in range(4))
     assert graphs._walk(seeds) == pytest.approx(wanted, abs=1e-7)
 
