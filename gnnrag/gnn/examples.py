@@ -87,9 +87,6 @@ class ExampleSet:
         self._files = [folder / f"{digest([VERSION, key, q.text])[:24]}.npz" for q in self.questions]
         self._make(progress)
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
     def __getitem__(self, i: int) -> Example:
         subgraph, gold = self._subgraph(i), self._gold[i]
         targets = subgraph.targets(gold)
@@ -149,9 +146,6 @@ class EntitySet:
         self._vectors: dict[str, np.ndarray] = {}
         self._starts: dict[int, EntityQuestion] = {}
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
     def __getitem__(self, i: int) -> Example:
         found, (gold, unknown) = self._found(i), self._gold(i)
         subgraph = self.near.cut(found, self._vector(found.text))
@@ -177,7 +171,7 @@ class EntitySet:
     def _vector(self, text: str) -> np.ndarray:
         """Return the vector of a text; questions that differ by their names alone are one text."""
         if not self._vectors:  # all at once: without their names, questions have few texts
-            texts = list(dict.fromkeys(self._found(i).text for i in range(len(self))))
+            texts = list(dict.fromkeys(self._found(i).text for i in range(len(self.questions))))
             rows = self.source.index.embedder.encode(texts, is_query=True)
             self._vectors = dict(zip(texts, rows.astype(np.float32), strict=True))
         return self._vectors[text]

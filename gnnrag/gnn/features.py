@@ -33,14 +33,12 @@ _RUN = re.compile(r"\b[^\W\d_a-z][\w'’.-]*(?:\s+(?:[^\W\d_a-z][\w'’.-]*|of|t
 class Seeds:
     """Nodes to start from."""
 
-    nodes: np.ndarray  # distinct, ascending; (n,) int64
+    nodes: np.ndarray  # distinct, ascending, at least one; (n,) int64
     values: np.ndarray  # weights in (0, 1]; (n,) float32
     branch: str  # exact, dense_link, facts, names, search (passages alone)
 
     def weights(self, nodes: np.ndarray) -> np.ndarray:
         """Return the weight of each of some nodes, 0 for those that are no seeds. Shape of `nodes`, float32."""
-        if not len(self.nodes):
-            return np.zeros(len(nodes), dtype=np.float32)
         where = np.minimum(np.searchsorted(self.nodes, nodes), len(self.nodes) - 1)
         return np.where(self.nodes[where] == nodes, self.values[where], 0.0).astype(np.float32)
 
@@ -217,7 +215,7 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
     share = 1.0 / max(len(view.wanted), 1)
     words_there = words_of_passages(graphs, view)
     col["overlap"][one:two] = words_there.sum(axis=1) * share
-    col["overlap"][two:] = graphs.grounding.mentions.presence(sentences, view.wanted).sum(axis=1) * share
+    col["overlap"][two:] = graphs.grounding.stems.presence(sentences, view.wanted).sum(axis=1) * share
     col["open"][one:two] = open_share(view, words_there)
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
@@ -225,7 +223,7 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
 def words_of_passages(graphs: QuestionGraphs, view: QuestionView) -> np.ndarray:
     """Tell which of the passages to look at has which wanted word. Shape (len(view.passages), num_words), bool."""
     inside, owner = gather(graphs.passage_sentences, view.passages)
-    has = graphs.grounding.mentions.presence(graphs.passage_sentences.values[inside], view.wanted)
+    has = graphs.grounding.stems.presence(graphs.passage_sentences.values[inside], view.wanted)
     out = np.zeros((len(view.passages), has.shape[1]), dtype=bool)
     np.logical_or.at(out, owner, has)
     return out

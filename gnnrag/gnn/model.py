@@ -113,7 +113,8 @@ class QueryGNN(nn.Module):
         """Return the logits of all nodes, (N, B); `query`, (Q, d) states, replaces those of `batch.questions`."""
         rels = self._encode_relations(batch.relation_vectors)
         q = self.question_mlp(batch.questions) if query is None else query
-        texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
+        has_text = hasattr(self, "node_mlp") and batch.node_vectors is not None
+        texts = self.node_mlp(batch.node_vectors)[:, None] if has_text else None
         boundary = self._boundary(batch, q, texts)
         hidden = self._propagate(batch, boundary, rels)
         return self._score(batch, hidden, q, texts)
@@ -126,9 +127,6 @@ class QueryGNN(nn.Module):
             vectors = vectors.roll(len(vectors) // 2, 0)
         start = self.rel_mlp(vectors)
         return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
-
-    def _has_text(self, batch: GraphBatch) -> bool:
-        return hasattr(self, "node_mlp") and batch.node_vectors is not None
 
     def _extras(self, batch: GraphBatch, linear: SplitLinear, first: int, texts: Tensor | None) -> list[Tensor]:
         """Return what texts and features add to a linear map whose inputs from `first` on they are."""

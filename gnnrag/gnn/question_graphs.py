@@ -121,28 +121,28 @@ class QuestionGraphs:
 
     def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
         view = self.view(text, vector, lexical)
-        seeds = view.seeds
-        nodes = self._nodes(view.passages, seeds)
+        nodes = self._nodes(view.passages, view.seeds)
+        is_passage = (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
         local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
         local[nodes] = np.arange(len(nodes))
         triples = self._triples(nodes, local)
         head, relation, tail = self.graph.triples[triples].T.astype(np.int64)
-        relations = np.unique(np.concatenate([relation, relation + self.graph.num_relations]))
-        edges = np.concatenate([relation, relation + self.graph.num_relations])
+        both_ways = np.concatenate([relation, relation + self.graph.num_relations])
+        relations, relation = np.unique(both_ways, return_inverse=True)
         return Subgraph(
             nodes=nodes,
-            passages=np.where(self._is_passage(nodes), nodes - self.graph.first_passage, -1),
+            passages=np.where(is_passage, nodes - self.graph.first_passage, -1),
             source=np.concatenate([local[head], local[tail]]),
-            relation=np.searchsorted(relations, edges),
+            relation=relation,
             target=np.concatenate([local[tail], local[head]]),
             relations=relations,
             relation_vectors=self.relation_vectors[relations],
             question=vector.astype(np.float32),
-            seeds=seeds.weights(nodes),
+            seeds=view.seeds.weights(nodes),
             features=node_features(self, view, nodes)[:, self.columns],
             node_vectors=self.node_vectors(nodes),
             prior=view.prior.astype(np.float32),
-            branch=seeds.branch,
+            branch=view.seeds.branch,
         )
 
     def _walk(self, seeds: Seeds) -> np.ndarray:
@@ -185,9 +185,6 @@ class QuestionGraphs:
         """Return the rows of the triples between some nodes, ascending."""
         rows = self._triples_of.places(nodes)
         return rows[local[self.graph.triples[rows, 2]] >= 0]
-
-    def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
-        return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
 
     def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
         """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""

@@ -17,7 +17,7 @@ from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph
+from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.index.index import Index
 
 
@@ -34,16 +34,11 @@ class PassageScorer:
         (part,) = self.graphs.prepare([text])
         with torch.no_grad():
             logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
-        return _passage_scores(part, logits), part.branch
-
-
-def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
-    """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
-    inside = part.passages[part.candidates]
-    known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
-    scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
-    scores[inside] = known
-    return scores
+        inside = part.passages[part.candidates]
+        known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
+        scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
+        scores[inside] = known
+        return scores, part.branch
 
 
 class EntityScorer:

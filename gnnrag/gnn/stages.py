@@ -306,9 +306,6 @@ class Pool:
     sets: Mapping[str, ExampleSet | EntitySet]
     items: Mapping[str, Sequence[int]]
 
-    def __len__(self) -> int:
-        return sum(len(rows) for rows in self.items.values())
-
     def places(self) -> list[tuple[str, int]]:
         """Return every item as set and place in `items`."""
         return [(name, i) for name, rows in self.items.items() for i in range(len(rows))]

@@ -10,7 +10,6 @@ import numpy as np
 from gnnrag.index.index import Index
 
 
-# -------------------------------------------------------------------------------------------- subgraphs of a question
 @dataclass(frozen=True)
 class Subgraph:
     """Part of a graph for one question: n nodes, e edges (each triple both ways, as local rows), r relation rows."""
