@@ -94,31 +94,30 @@ def no_tracking(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
         monkeypatch.setenv(name, str(tmp_path_factory.getbasetemp() / "wandb-home"))
 
 
-@pytest.fixture(scope="session")
-def idle_children() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Children that read documents and wait for the next test."""
-    children: list[subprocess.Popen[bytes]] = []
-    yield children
-    for child in children:
-        child.communicate()
+@pytest.fixture(scope="session", autouse=True)
+def own_reader_children() -> Iterator[dict[str, Any]]:
+    """Read the documents of all tests in one child process: to start one takes longer than to read a test's files.
 
-
-@pytest.fixture(autouse=True)
-def one_document_reader(monkeypatch: pytest.MonkeyPatch, idle_children: list[subprocess.Popen[bytes]]) -> None:
-    """Read the documents of all tests in one child process: to start one takes longer than to read a test's files."""
-    start, end = DocumentReader._start, DocumentReader._end
+    Gives the methods of `DocumentReader` that start a child for each reader and end it.
+    """
+    own = {"_start": DocumentReader._start, "__exit__": DocumentReader.__exit__}
+    idle: list[subprocess.Popen[bytes]] = []
 
     def take(reader: DocumentReader) -> subprocess.Popen[bytes]:
-        while idle_children:
-            if (child := idle_children.pop()).poll() is None:
+        while idle:
+            if (child := idle.pop()).poll() is None:
                 return child
-        return start(reader)
+        return own["_start"](reader)  # type: ignore[no-any-return]
 
-    def keep(reader: DocumentReader, *_: object) -> None:
+    def keep(reader: DocumentReader, *error: object) -> None:
         if reader._child is not None and reader._child.poll() is None:
-            idle_children.append(reader._child)
+            idle.append(reader._child)
             reader._child = None
-        end(reader)
+        own["__exit__"](reader, *error)
 
-    monkeypatch.setattr(DocumentReader, "_start", take)
-    monkeypatch.setattr(DocumentReader, "__exit__", keep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentReader, "_start", take)
+        patch.setattr(DocumentReader, "__exit__", keep)
+        yield own
+    for child in idle:
+        child.communicate()
