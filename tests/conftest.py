@@ -26,23 +26,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# What the first of the two processes of `make test` runs: the parts of a question and their training.
-# The second one runs the rest: programs, servers and data.
-OF_THE_FIRST = frozenset(
-    (
-        *("extract", "fit", "gnn", "goldens", "graphs", "index", "judge", "methods", "metrics"),
-        *("reports", "retrievers", "roles", "training", "tuned"),
-    )
-)
+# What the first of the two processes of `make test` runs; the second one has programs, servers and data.
+OF_THE_FIRST = "extract fit gnn goldens graphs index judge methods metrics reports retrievers roles training tuned"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Let each of two processes under `--dist each` collect its own half: to import all the tests takes 15 s."""
-    worker = getattr(config, "workerinput", {})
-    tests = Path(__file__).parent
+    worker, tests = getattr(config, "workerinput", {}), Path(__file__).parent
     if "each" not in worker.get("mainargv", ()) or worker["workercount"] != 2 or tests not in collection_path.parents:
         return None
-    is_of_the_first = collection_path.relative_to(tests).parts[0] in OF_THE_FIRST
+    is_of_the_first = collection_path.relative_to(tests).parts[0] in OF_THE_FIRST.split()
     return None if is_of_the_first == (worker["workerid"] == "gw0") else True
 
 

@@ -159,24 +159,6 @@ def test_importing_is_cheap() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# --------------------------------------------------------------------------------------------------------------- habits
-GLOBAL_STATE = {"print", "input", "os.chdir", "sys.exit", "exit", "logging.basicConfig", "random.seed"}
-GLOBAL_STATE |= {"np.random.seed", "torch.manual_seed"}
-
-
-def test_the_library_never_prints_and_touches_no_global_state() -> None:
-    wrong = []
-    for path in LIBRARY:
-        for node in nodes(path):
-            if isinstance(node, ast.Call) and (called := ast.unparse(node.func)) in GLOBAL_STATE:
-                wrong.append(f"{relative(path)}:{node.lineno} {called}")
-            if isinstance(node, ast.Global):
-                wrong.append(f"{relative(path)}:{node.lineno} global")
-    own = [("training/", "manual_seed"), ("executors", "os.chdir")]  # these own their processes
-    wrong = [line for line in wrong if not any(file in line and call in line for file, call in own)]
-    assert [line for line in wrong if "metaqa_text" not in line] == []
-
-
 def test_tests_have_names_of_their_own() -> None:
     """Without packages among the tests, two files of one name would hide each other."""
     names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
