@@ -72,14 +72,10 @@ class Part:
 
     @property
     def passage(self) -> Passage:
-        """The part as text; the title is the entity's name."""
-        return Passage(self.id, self.name, self.summary())
-
-    def summary(self, facts: int | None = None) -> str:
-        """Return what the entity is, and its first facts (None: all)."""
-        kinds = kinds_of(self.type)
+        """The part as text: what the entity is, and its facts; the title is the entity's name."""
+        kinds = [_NOUNS.get(kind, f"a {kind}") for kind in self.type.split("|") if kind]
         first = [f"{self.name} is {' and '.join(kinds)}."] if kinds else []
-        return " ".join([*first, *(state(fact, self.name) for fact in self.triples[:facts])])
+        return Passage(self.id, self.name, " ".join([*first, *(state(fact, self.name) for fact in self.triples)]))
 
 
 def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
@@ -119,11 +115,6 @@ def state(triple: Triple, of: str) -> str:
     sentence = template.format(head=head, relation=relation.replace("_", " "), tail=tail)
     # A name may bring its own full stop: Sammy Davis Jr.
     return sentence[:-1] if sentence[-2] in ".!?" else sentence
-
-
-def kinds_of(types: str) -> list[str]:
-    """Return the types of an entity as words, such as `a movie`."""
-    return [_NOUNS.get(kind, f"a {kind}") for kind in types.split("|") if kind]
 
 
 def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
