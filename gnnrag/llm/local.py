@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
+from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.io import digest, file_digest, read_json
 from gnnrag.llm.base import (
     Backend,
@@ -191,7 +191,7 @@ class Engine:
         return [list(prompts)]
 
     def answer(self, jobs: Sequence[Job]) -> list[Reply | Exception]:
-        """Return the reply to each job, or why there is none; an ArtefactError means that it is beyond use."""
+        """Return the reply to each job, or why there is none."""
         outcomes: dict[int, Reply | Exception] = {}
         prompts: dict[int, list[int]] = {}
         for at, job in enumerate(jobs):
@@ -216,8 +216,6 @@ class Engine:
         """Generate; a batch that fails, of memory or of one bad row, is tried in halves."""
         try:
             return [*self.generate(jobs, prompts)]
-        except ArtefactError:
-            raise
         except Exception as error:  # noqa: BLE001 - one row's failure must not fail its neighbours
             if len(jobs) == 1:
                 return [_failed(jobs[0].part.files.name, error)]
