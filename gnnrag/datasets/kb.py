@@ -172,10 +172,9 @@ def question_files(folder: Path, split: str) -> list[Path]:
 def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: int | None = None) -> list[Question]:
     """Return the questions of some files (canonical, or `.txt` of MetaQA), in order, with their answers as gold nodes.
 
-    `extra` has `nodes` (the answers, unless given), `anchor` (the entity a question starts from, where given) and
-    `relations` from there to the answers (where given, or by MetaQA's type; see `metrics.traces`). Without `gold`, gold
-    are the first parts of the answers' articles: an article that states the last triple from the other side may be one
-    of dozens. `limit` is per file.
+    `extra` has `nodes` (the answers, unless given) and `anchor` (the entity a question starts from, where given).
+    Without `gold`, gold are the first parts of the answers' articles: an article that states the last triple from the
+    other side may be one of dozens. `limit` is per file.
 
     Raises DataError for a broken file, an id in two files, or an answer or anchor that is no entity.
     """
@@ -196,16 +195,13 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
 def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Question:
     extra = dict(question.extra)
     nodes = list(extra.get("nodes", question.answers))
-    relations = list(extra.get("relations", relations_of(question.type)))
     anchor = extra.get("anchor")
     for name in [*nodes, *([] if anchor is None else [anchor])]:
         if name not in names:
             hint = nearest(str(name), names)[:200]
             raise DataError(file, f"question {question.id!r} names {name!r}, which is no entity. {hint}")
     gold = question.gold or tuple(dict.fromkeys(nodes))
-    return replace(
-        question, gold=gold, extra=extra | {"nodes": nodes} | ({"relations": relations} if relations else {})
-    )
+    return replace(question, gold=gold, extra=extra | {"nodes": nodes})
 
 
 # What joins a film to a thing of each kind that MetaQA's types of questions name. All triples are of a film.

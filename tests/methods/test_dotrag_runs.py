@@ -69,7 +69,6 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     rows, metrics = answered(dots, "roles=oracle")
     assert not metrics["failed"]
     assert {row["question_id"]: set(row["nodes"]) for row in rows} == {row[0]: set(row[3]) for row in QUESTIONS}
-    assert metrics["path_patterns"]["found"] == metrics["path_patterns"]["accuracy"] == 1.0
     rows, metrics = answered(dots, "roles=offline")  # without a schema file nothing tells that "act" is starred_actors
     assert not metrics["failed"] and len(rows) == 3
     found = {row["question_id"]: set(row["nodes"]) for row in rows}

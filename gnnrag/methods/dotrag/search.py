@@ -286,8 +286,7 @@ class Dot:
         for path in paths:
             if path not in shown and per_end.get(path[-1], 0) < self.settings.paths_per_target:
                 per_end[path[-1]] = per_end.get(path[-1], 0) + 1
-                walked = pattern if len(path) <= len(pattern) else ()
-                extended.append(AcceptedPath(path, is_complete, confidence, why, self.number, self.round, walked))
+                extended.append(AcceptedPath(path, is_complete, confidence, why, self.number, self.round))
         return extended
 
 
