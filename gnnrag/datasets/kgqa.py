@@ -26,7 +26,6 @@ Triple = tuple[str, str, str]  # head, relation, tail
 GRAPH, ARROW, BACK = "graph_id", " → ", " ← "
 MAX_FACTS = 25
 ENTITIES, RELATIONS, NAMES = "entities.txt", "relations.txt", "entities_names.json"
-_SPLITS = {"dev": ("dev", "validation", "valid"), "validation": ("validation", "dev")}  # what releases call them
 
 
 def is_nsm(folder: Path) -> bool:
@@ -46,7 +45,7 @@ def load(folder: Path, split: str, limit: int | None = None) -> list[tuple[Quest
 
     DataError: no such split, or a broken row.
     """
-    files = next((found for name in _SPLITS.get(split, (split,)) if (found := _files(folder, name))), [])
+    files = _files(folder, split) or (_files(folder, "validation") if split == "dev" else [])
     if not files:
         raise DataError(folder, f"split={split!r}: holds no {split}*.parquet, {split}.jsonl or {split}[_simple].json")
     rows = _nsm(folder, files[0]) if is_nsm(folder) else _rog(files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
@@ -15,9 +16,7 @@ from gnnrag.datasets.kgqa import ARROW, BACK
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
-from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.graphs.paths import label_anchor, paths_of_length
 from gnnrag.io import read_json
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
@@ -135,7 +134,7 @@ class GFMRetriever(Retriever):
             name = graph.entities[entity]
             stated = [p for p in graph.entity_passages[entity].tolist() if mask is None or mask[p]][:3]
             sources = (name,) if name in self.index.position else tuple(self.index.ids[p] for p in stated)
-            text = walks.text(entity) if walks else name
+            text = walks.text(name) if walks else name
             hits.append(Hit(name, float(chances[entity]), rank, "entity", text or name, sources))
         return rank_hits(hits, query.top_k, _branch(question.branch), self.passes(query))
 
@@ -154,34 +153,29 @@ class ShortestPaths:
     arrows point as the facts do.
     """
 
-    LONGEST = 5  # edges
-
     def __init__(self, part: Subgraph, graph: MessageGraph, seeds: Iterable[int], most: int) -> None:
-        names = part.relations[part.relation]
-        stated = np.flatnonzero(names < graph.num_relations)  # each fact is there in both directions
-        self.part, self.graph, self.most, self.relations = part, graph, most, names[stated]
-        ends = np.stack([part.source[stated], part.target[stated]], axis=1)
-        self.adjacency = Adjacency(ends, len(part.nodes))
-        closed = np.zeros(len(part.nodes), dtype=bool)
-        starts = np.searchsorted(part.nodes, list(seeds)).tolist()
-        self.labels = [label_anchor(self.adjacency, start, self.LONGEST, closed) for start in starts]
+        import networkx  # only runs that ask for paths pay for it
 
-    def text(self, entity: int) -> str:
-        """Return the paths to an entity, up to `most` from each of the question's; empty where none is short."""
-        target, lines = int(np.searchsorted(self.part.nodes, entity)), []
-        for labels in self.labels:
-            for length in range(1, self.LONGEST + 1):
-                found = paths_of_length(self.adjacency, labels, target, length)
-                if paths := list(islice(found, self.most)):
-                    lines += [self._line(path) for path in paths]
-                    break
-        return "\n".join(dict.fromkeys(lines))
+        names, self.networkx = graph.entities, networkx
+        self.seeds, self.most, self.edges = [names[seed] for seed in seeds], most, networkx.Graph()
+        ends = part.nodes[np.stack([part.source, part.target], axis=1)].tolist()
+        for (head, tail), relation in zip(ends, part.relations[part.relation].tolist(), strict=True):
+            if relation < graph.num_relations:  # each fact is there in both directions
+                self.edges.add_edge(names[head], names[tail], head=names[head], relation=graph.relations[relation])
 
-    def _line(self, path: Sequence[int]) -> str:
-        names = [self.graph.entities[node] for node in self.part.nodes[list(path)].tolist()]
-        line = names[0]
-        for (a, b), name in zip(pairwise(path), names[1:], strict=True):
-            row = int(self.adjacency.relations_between(a, b)[0])
-            arrow = ARROW if self.adjacency.ends[row][0] == a else BACK
-            line += f"{arrow}{self.graph.relations[self.relations[row]]}{arrow}{name}"
+    def text(self, name: str) -> str:
+        """Return the paths to an entity, at most `most` from each of the question's; empty where there is none."""
+        lines = []
+        for seed in self.seeds:
+            with suppress(self.networkx.NetworkXNoPath, self.networkx.NodeNotFound):
+                paths = self.networkx.all_shortest_paths(self.edges, seed, name)
+                lines += map(self._line, islice(paths, self.most))
+        return "\n".join(lines)
+
+    def _line(self, path: Sequence[str]) -> str:
+        line = path[0]
+        for a, b in pairwise(path):
+            fact = self.edges.edges[a, b]
+            arrow = ARROW if fact["head"] == a else BACK
+            line += f"{arrow}{fact['relation']}{arrow}{b}"
         return line
