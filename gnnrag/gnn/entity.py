@@ -240,6 +240,5 @@ class Neighbourhoods:
             question=vector.astype(np.float32),
             seeds=seeds,
             features=np.zeros((len(nodes), 0), np.float32),
-            edge_features=np.zeros((len(edges[0]), 0), np.float32),
             node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
         )

@@ -25,8 +25,6 @@ from gnnrag.types import Channel, Hit, Query, Ranking
 if TYPE_CHECKING:
     from gnnrag.gnn.subgraph import Subgraph
 
-SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
-
 
 @part("retriever", "gfm")
 class GFMRetriever(Retriever):
@@ -38,12 +36,12 @@ class GFMRetriever(Retriever):
     ranker, and of a knowledge base the articles of the entities. With `mass` and `paths` the graph channel is GNN-RAG's
     (Mavromatis and Karypis, arXiv 2405.20139): candidates up to a share of all probability, and how each is reached.
 
-    ConfigError: no checkpoint, or the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with
-    another embedder than the index's.
+    None comes with gnnrag: none beats `walk`, which reads the same graph by a formula. ConfigError: no checkpoint, or
+    the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with another embedder than the
+    index's.
     """
 
-    checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint); null: the one that comes with gnnrag
-    passages: Annotated[int, Ge(1)] | None = None  # mode node: passages that are scored; null: as in training
+    checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint)
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
     # graph channel, instead of a threshold: the best entities that have this share of all probability
     mass: Annotated[float, Gt(0), Le(1)] | None = None
@@ -54,23 +52,19 @@ class GFMRetriever(Retriever):
     @cached_property
     def folder(self) -> Path:
         """The folder of the checkpoint: as given, or `best` in that of a training run."""
-        folder = Path(self.checkpoint) if self.checkpoint else SHIPPED
-        for path in (folder, folder / "best"):
+        if not self.checkpoint:
+            raise ConfigError(
+                "retriever=gfm needs gnn.checkpoint=DIR of `gnnrag train gnn CONFIG`; retriever=walk needs no training"
+            )
+        for path in (Path(self.checkpoint), Path(self.checkpoint) / "best"):
             if (path / "config.json").is_file():
                 return path
-        if self.checkpoint:
-            advice = "give a folder that training wrote; of one with cross=true, one of its folds"
-            raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
-        raise ConfigError(
-            "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give "
-            "its folder as gnn.checkpoint=DIR"
-        )
+        advice = "give a folder that training wrote; of one with cross=true, one of its folds"
+        raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
 
     @cached_property
     def _record(self) -> dict[str, Any]:
         """What the checkpoint says of its network and training."""
-        if not self.checkpoint and not (SHIPPED / "config.json").is_file():
-            return {"network": {}, "facts": {}}
         path = self.folder / "config.json"
         try:
             record = read_json(path)
@@ -78,7 +72,7 @@ class GFMRetriever(Retriever):
         except (ValueError, KeyError, TypeError) as error:
             raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error
 
-    is_entity = property(lambda self: self._record["network"].get("mode") == "entity")
+    is_entity = property(lambda self: bool(self.checkpoint) and self._record["network"].get("mode") == "entity")
     checkpoints = property(lambda self: (self.folder,))
 
     @property
@@ -96,12 +90,12 @@ class GFMRetriever(Retriever):
     def setup(self) -> None:
         """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.scoring import make_scorer
+        from gnnrag.gnn.scoring import EntityScorer, PassageScorer
         from gnnrag.index.embedder import encoder_record
 
         checkpoint = load_checkpoint(self.folder, {"encoder": encoder_record(self.index.embedder)})
         device = str(device_named(self.device, "retriever.device"))
-        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, device)
+        self.scorer: Any = (EntityScorer if self.is_entity else PassageScorer)(self.index, checkpoint, device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; queries are embedded together, and scored one by one."""

@@ -95,21 +95,10 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
     assert len(texts) == 3 + 3 and data.nodes["WebQTest-0/Jaxon Bieber#1"] == ("Jaxon Bieber", "Jeremy Bieber")
     few = load_dataset(tmp_path / "webqsp", split="test", limit=1)
     assert {passage.metadata["graph_id"] for passage in few.passages} == {"WebQTest-0"}, "the corpus is of those asked"
-
-
-def test_without_names_freebase_ids_are_the_nodes(tmp_path: Path) -> None:
-    folder = write_nsm(tmp_path / "cwq")
-    (folder / "entities_names.json").unlink()
-    (question, *_) = load_dataset(folder, split="test").questions
-    assert question.extra["nodes"] == ["m.0gxnnwt"] and question.answers == ("Jaxon Bieber",)
-
-
-def test_a_long_list_of_facts_is_several_passages(tmp_path: Path) -> None:
-    row = ROG[0] | {"graph": [["Justin Bieber", "acted_in", f"Film {i}"] for i in range(60)]}
-    (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    passages = load_dataset(tmp_path).passages
-    assert [passage.id.rpartition("#")[2] for passage in passages] == ["1", "2", "3"]
-    assert [passage.text.count("\n") + 1 for passage in passages] == [25, 25, 10]
+    if form == "nsm":
+        (tmp_path / "webqsp" / "entities_names.json").unlink()
+        (question, *_) = load_dataset(tmp_path / "webqsp", split="test").questions
+        assert question.extra["nodes"] == ["m.0gxnnwt"] and question.answers == ("Jaxon Bieber",), "ids are the nodes"
 
 
 def test_what_is_broken_is_named(tmp_path: Path) -> None:
@@ -155,25 +144,17 @@ def test_gnn_rag_answers_within_the_graph_of_the_question(tmp_path: Path, form: 
     assert first["nodes"] and set(first["nodes"]) <= {"m.0gxnnwq", "Jaxon Bieber", "Jeremy Bieber", "London"}
     assert set(second["nodes"]) <= {"Ontario", "Justin Bieber", "Alice -> Munro"}, "its seed is no candidate"
     assert all(id_.startswith("WebQTest-0/") for id_ in first["ranking"]) and not first["context"]
+    (traces,) = (tmp_path / "runs").rglob("traces.jsonl")
+    events = next(row["events"] for row in map(json.loads, traces.open()) if row["question_id"] == "WebQTest-0")
+    notes = next(event["notes"] for event in events if event["event"] == "evidence")
+    both = {f"Justin Bieber → {SIBLING} → m.0gxnnwq → people.sibling_relationship.sibling → Jaxon Bieber",
+            f"Justin Bieber → {PARENT} → Jeremy Bieber ← {PARENT} ← Jaxon Bieber"}  # fmt: skip
+    assert both in [set(note.split("\n")) for note in notes.split("\n\n")], "the shortest paths to a candidate"
     index = Index(tmp_path / "index")
     questions = load_dataset(tmp_path / "webqsp", split="test").questions
     example = EntitySet(questions, EntityQuestions(index, SETTINGS))[0]
     assert len(example.subgraph.source) == 2 * len(BIEBER), "the facts of its own graph, both ways"
     assert example.lost == 0 and example.targets.sum() == 1
-
-
-def test_paths_are_the_evidence(tmp_path: Path) -> None:
-    rows, _ = run(tmp_path, "parquet")
-    traces = (tmp_path / "runs").rglob("traces.jsonl")
-    text = "\n".join(path.read_text("utf-8") for path in traces)
-    notes = next(e["notes"] for line in text.splitlines() for e in json.loads(line)["events"]
-                 if json.loads(line)["question_id"] == "WebQTest-0" and e["event"] == "evidence")  # fmt: skip
-    assert set(rows["WebQTest-0"]["nodes"]) >= {"m.0gxnnwq"}
-    assert f"Justin Bieber → {SIBLING} → m.0gxnnwq" in notes.split("\n\n")
-    if "Jaxon Bieber" in rows["WebQTest-0"]["nodes"]:
-        both = {f"Justin Bieber → {SIBLING} → m.0gxnnwq → people.sibling_relationship.sibling → Jaxon Bieber",
-                f"Justin Bieber → {PARENT} → Jeremy Bieber ← {PARENT} ← Jaxon Bieber"}  # fmt: skip
-        assert both in [set(note.split("\n")) for note in notes.split("\n\n")]
 
 
 @pytest.mark.parametrize("method", ["dotrag", "tog_graph"])
