@@ -159,7 +159,7 @@ class ShortestPaths:
 
     def text(self, name: str) -> str:
         """Return the paths to an entity, at most `most` from each of the question's; empty where there is none."""
-        lines = []
+        lines: list[str] = []
         for seed in self.seeds:
             with suppress(self.networkx.NetworkXNoPath, self.networkx.NodeNotFound):
                 paths = self.networkx.all_shortest_paths(self.edges, seed, name)
