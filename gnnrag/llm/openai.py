@@ -54,8 +54,8 @@ _EVERYBODYS = re.compile(  # it is no matter of this request
     re.IGNORECASE,
 )
 _CONTEXT = re.compile(
-    r"context[ _](?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|max_model_len|"
-    r"too many tokens(?!, please)|max_seq_len|contextwindow|max_new_tokens\W{1,3}must be|longer than the m|range of input length|tokens_limit|"
+    r"context[ _]?(?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|max_(?:model|seq)_len|"
+    r"too many tokens(?!, please)|max_new_tokens\W{1,3}must be|longer than the m|range of input length|tokens_limit|"
     r"(?:prompt|input|request|message|string|text|body|payload)s?\b.{0,60}(?:too (?:long|large)|exceeds?\b)|"
     r"reduce (?:the|your) (?:length|prompt|input|message)|exceeds? the (?:model|maximum|available context)",
     re.IGNORECASE,
@@ -63,7 +63,8 @@ _CONTEXT = re.compile(
 _FILTER = re.compile(
     r"content[ _-]?(?:filter|policy|management|violat|safety|exists risk)|moderation|flagged|data_inspection|"
     r"inappropriate|sensitive[ _]?(?:content|information|words)|new_sensitive|unsafe|safety|prohibited|guardrail|"
-    r"high risk|risk ?detect|recitation|modify(?:ing)? your prompt|responsible ?ai|usage (?:policy|policies|guidelines)|不安全|敏感",
+    r"high risk|risk ?detect|recitation|modify(?:ing)? your prompt|responsible ?ai|"
+    r"usage (?:policy|policies|guidelines)|不安全|敏感",
     re.IGNORECASE,
 )
 # What fails with a status that passes elsewhere, and fails again.
@@ -90,7 +91,9 @@ _FINISHES = (
     ),
 )
 # "Please try again in 1m3.5s" of an error 429, where no header says it.
-_WAIT = re.compile(r"(?:again|retry)\s+(?:in|after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)\s?(m?)s)?", re.IGNORECASE)
+_WAIT = re.compile(
+    r"(?:again|retry)\s+(?:in|after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)\s?(m?)s)?", re.IGNORECASE
+)
 _TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any minute of a rate limit
 
 
