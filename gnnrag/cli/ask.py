@@ -122,7 +122,7 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
     answers: list[Answer] = []
     with asyncio.Runner() as runner:
         try:
-            while (typed := input("\n> ").strip()) != "/quit":
+            while (typed := normalize("NFC", input("\n> ").strip())) != "/quit":
                 if typed.startswith("/"):
                     print(_command(typed, answers, index))
                 elif typed:

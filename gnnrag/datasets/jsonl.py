@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from unicodedata import normalize
+from unicodedata import is_normalized, normalize
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
@@ -35,9 +35,7 @@ def _not_blank(text: str) -> str:
 
 
 def _number_as_text(value: Any) -> Any:
-    """Return a number as text, and text in the one form in which names are compared: a Mac writes é as two signs."""
-    value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    return normalize("NFC", value) if isinstance(value, str) else value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Filled = Annotated[str, AfterValidator(_not_blank)]
@@ -62,7 +60,7 @@ def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield (line, id, object) as `read_jsonl`; the id is the line where a row has none. DataError: a repeated id."""
     lines: dict[str, int] = {}
     for line, row in read_jsonl(path):
-        key = normalize("NFC", str(row.get("id", line)))
+        key = str(row.get("id", line))
         if key in lines:
             raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
         lines[key] = line
@@ -84,7 +82,7 @@ def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (1-based line, text without its line end) for lines that are not blank. DataError: unreadable."""
-    for number, line in enumerate(decode_utf8(path, read_whole(path)).split("\n"), start=1):
+    for number, line in enumerate(normalize("NFC", decode_utf8(path, read_whole(path))).split("\n"), start=1):
         if line.strip():
             yield number, line.rstrip("\r")
 
@@ -137,9 +135,19 @@ def _parse(path: Path, text: str, line: int | None = None) -> Any:
         raise DataError(path, problem, line or error.lineno) from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         raise DataError(path, f"is not usable JSON: {error}", line) from error
-    if "\\ud" in text.lower():  # half a surrogate pair can be neither written nor sent
-        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    if "\\u" in text or not is_normalized("NFC", text):
+        # Half a surrogate pair can be neither written nor sent, and a Mac writes é as two signs.
+        return json.loads(normalize("NFC", json.dumps(value, ensure_ascii=False)).encode("utf-8", "replace"))
     return value
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON data with every text of it, keys excepted, in NFC."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return normalize("NFC", value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -253,7 +261,8 @@ def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpu
 
 def read_question(row: Mapping[str, Any], number: int, passage_ids: frozenset[str]) -> Question:
     """Return the question of a row, the `number`th of those that a caller gives; DataError as in `load_questions`."""
-    path, row = Path("questions"), {"id": number} | dict(row)
+    path = Path("questions")
+    row = {"id": number} | {name: _plain(value) for name, value in row.items()}
     if "answers" not in row and isinstance(row.get("answer"), str):
         row["answers"] = [row.pop("answer")]
     question = _question(path, number, row)

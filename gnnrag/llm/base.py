@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from unicodedata import normalize
 
 from gnnrag.errors import LLMError
 from gnnrag.io import well_formed
@@ -88,7 +89,8 @@ class Reply:
     is_estimated: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", well_formed(self.text))  # JSON may hold half a surrogate pair, files may not
+        # JSON may hold half a surrogate pair, files may not; and a name in two spellings would be two.
+        object.__setattr__(self, "text", normalize("NFC", well_formed(self.text)))
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ _EVERYBODYS = re.compile(  # it is no matter of this request
 )
 _CONTEXT = re.compile(
     r"context[ _]?(?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|"
-    r"max_(?:model|seq)_len|too many tokens(?!, please)|max_new_tokens\W{1,3}must be|longer than the m|range of input length|tokens_limit|"
+    r"max_(?:model|seq)_len|too many tokens(?!, please)|max_new_tokens\W{1,3}must be|longer than the m|"
+    r"range of input length|tokens_limit|"
     r"(?:prompt|input|request|message|string|text|body|payload)s?\b.{0,60}(?:too (?:long|large)|exceeds?\b)|"
     r"reduce (?:the|your) (?:length|prompt|input|message)|exceeds? the (?:model|maximum|available context)",
     re.IGNORECASE,

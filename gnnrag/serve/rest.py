@@ -236,7 +236,7 @@ def _snippet(passage: Passage) -> dict[str, str]:
 async def passage(
     request: Request,
     index: IndexName,
-    id: Annotated[str, Path(max_length=2000), _nfc],
+    id: Annotated[str, Path(max_length=2000)],
     sentence: Annotated[str, Query(max_length=LONGEST)] = "",
 ) -> dict[str, Any]:
     """Return a passage; `parts` are its text before, in and after what says most of `sentence`."""
@@ -245,7 +245,7 @@ async def passage(
 
 def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     """Return a passage as JSON data, see `passage`; Problem: there is none."""
-    if id_ not in index.position:
+    if (id_ := unicodedata.normalize("NFC", id_)) not in index.position:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
     passage, document = index.passages[row], document_of(id_)
