@@ -142,7 +142,8 @@ def _without_accents(match: re.Match[str]) -> str:
 def with_blanks(text: str) -> str:
     """Return a text in which scripts without blanks between words are pairs of characters, each of which overlaps.
 
-    What nobody sees is left out, and wide and narrow characters are as usual. So BM25 and bags of words find what is in them: `東京都` becomes `東京 京都`.
+    So BM25 and bags of words find what is in them: `東京都` becomes `東京 京都`. What nobody sees is left out, and wide
+    and narrow characters become the usual ones.
     """
     if text.isascii():
         return text
