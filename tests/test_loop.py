@@ -156,18 +156,35 @@ def test_an_empty_query_is_an_error_row(text: str) -> None:
     assert prediction.error == "ValueError: a method proposed an empty query" and retriever.asked == []
 
 
-@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select"])
-def test_a_method_that_fails_anywhere(where: str) -> None:
-    method = Asks([Query("x")])
+class _UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select", "retriever"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("x"), asyncio.CancelledError(), SystemExit(3), StopIteration(), _UnreadableError()]
+)
+def test_a_part_that_fails_anywhere(where: str, error: BaseException) -> None:
+    method, retriever, rows = Asks([Query("x")]), ToyRetriever({"x": {"a": 1.0}}), list[Any]()
 
     async def fail(*_: Any) -> None:
-        raise RuntimeError(where)
+        raise error
 
-    setattr(method, where, fail)
-    prediction, session = answer_one(method, ToyRetriever({"x": {"a": 1.0}}))
-    assert prediction.error == f"RuntimeError: {where}"
-    assert prediction.usage["retriever_calls"] == (0 if where in ("start", "propose") else 1)
-    assert session.events[-1] == {"event": "error", "message": f"RuntimeError: {where}"}
+    def fail_to_retrieve(*_: Any) -> None:
+        raise error
+
+    if where == "retriever":
+        retriever.retrieve = fail_to_retrieve
+    else:
+        setattr(method, where, fail)
+    loop = Loop(method, retriever, read_nothing, lambda ids: ())
+    asyncio.run(asyncio.wait_for(loop.run(QUESTIONS[:2], lambda *row: rows.append(row)), 20))
+    assert len(rows) == 2
+    for prediction, session in rows:
+        assert prediction.usage["retriever_calls"] == (0 if where in ("start", "propose") else 1)
+        assert type(error).__name__ in prediction.error and "Traceback" in session.traceback
+        assert session.events[-1] == {"event": "error", "message": prediction.error}
 
 
 @pytest.mark.parametrize("where", ["start", "propose", "absorb", "select", "reader", "retriever"])

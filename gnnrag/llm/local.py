@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 from gnnrag.errors import ConfigError, GnnragError, LLMError
-from gnnrag.io import digest, file_digest, read_json
+from gnnrag.io import digest, file_digest, read_object
 from gnnrag.llm.base import (
     Backend,
     ContextLengthError,
@@ -77,7 +77,13 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     base = local_folder(model, backend)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
         adapter = str(base)
-        base = local_folder(str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or ""), backend)
+        own = str(read_object(base / "adapter_config.json").get("base_model_name_or_path") or "")
+        try:
+            base = local_folder(own or "(none named)", backend)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; it is the base of adapter {adapter!r}: give llm.model=BASE llm.adapter=FOLDER"
+            ) from error
     if not (base / "config.json").is_file():
         raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
     if not any(base.glob("*.safetensors")):
@@ -90,7 +96,7 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
 
 def check_causal(files: ModelFiles) -> None:
     """Raise ConfigError where config.json names no causal language model."""
-    name = next(iter(read_json(files.base / "config.json").get("architectures") or ()), "(none named)")
+    name = next(iter(read_object(files.base / "config.json").get("architectures") or ()), "(none named)")
     if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         raise ConfigError(f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM)")
 
