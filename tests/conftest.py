@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gnnrag.datasets.documents.child import DocumentReader
+
 # Pytest keeps what it makes of asserts, also under PYTHONDONTWRITEBYTECODE: to make it is half of a collection.
 sys.dont_write_bytecode = False
+# What is imported stays: to look through it for garbage again and again is a tenth of a collection.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+# What the first of the two processes of `make test` runs: the parts of a question and their training.
+# The second one runs the rest: programs, servers and data.
+OF_THE_FIRST = frozenset(
+    (
+        *("extract", "fit", "gnn", "goldens", "graphs", "index", "judge", "methods", "metrics"),
+        *("reports", "retrievers", "roles", "training", "tuned"),
+    )
+)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Let each of two processes under `--dist each` collect its own half: to import all the tests takes 15 s."""
+    worker = getattr(config, "workerinput", {})
+    tests = Path(__file__).parent
+    if "each" not in worker.get("mainargv", ()) or worker["workercount"] != 2 or tests not in collection_path.parents:
+        return None
+    is_of_the_first = collection_path.relative_to(tests).parts[0] in OF_THE_FIRST
+    return None if is_of_the_first == (worker["workerid"] == "gw0") else True
 
 
 def _is_local(host: Any) -> bool:
@@ -60,3 +92,33 @@ def no_tracking(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "NETRC"):
         monkeypatch.setenv(name, str(tmp_path_factory.getbasetemp() / "wandb-home"))
+
+
+@pytest.fixture(scope="session")
+def idle_children() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Children that read documents and wait for the next test."""
+    children: list[subprocess.Popen[bytes]] = []
+    yield children
+    for child in children:
+        child.communicate()
+
+
+@pytest.fixture(autouse=True)
+def one_document_reader(monkeypatch: pytest.MonkeyPatch, idle_children: list[subprocess.Popen[bytes]]) -> None:
+    """Read the documents of all tests in one child process: to start one takes longer than to read a test's files."""
+    start, end = DocumentReader._start, DocumentReader._end
+
+    def take(reader: DocumentReader) -> subprocess.Popen[bytes]:
+        while idle_children:
+            if (child := idle_children.pop()).poll() is None:
+                return child
+        return start(reader)
+
+    def keep(reader: DocumentReader, *_: object) -> None:
+        if reader._child is not None and reader._child.poll() is None:
+            idle_children.append(reader._child)
+            reader._child = None
+        end(reader)
+
+    monkeypatch.setattr(DocumentReader, "_start", take)
+    monkeypatch.setattr(DocumentReader, "__exit__", keep)

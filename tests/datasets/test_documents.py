@@ -303,7 +303,14 @@ def test_repeated_tokens_in_other_programs_formats_are_read_or_left_out_in_time(
 
 
 @pytest.mark.parametrize(
-    "line", [".. index::\n", ".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::"]
+    "line",
+    [
+        ".. index::\n",
+        *(
+            pytest.param(line, marks=pytest.mark.slow)
+            for line in (".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::")
+        ),
+    ],
 )
 @pytest.mark.parametrize(
     "blank", [" \n", *(pytest.param(blank, marks=pytest.mark.slow) for blank in (" ", "\t", "  a\n"))]
@@ -329,6 +336,11 @@ def test_no_charset_that_a_page_names_ends_a_folder(folder):
     data = load_passages(folder({**pages, "m.eml": mail, "z.txt": "Fine."}))
     assert [p.text for p in data.passages[-2:]] == ["Münster lies there.", "Fine."]
     assert len(data.report) == len(charsets) + 2
+
+
+@pytest.fixture(autouse=True)
+def one_document_reader() -> None:
+    """Each test has children of its own, whose ends many are about."""
 
 
 def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monkeypatch):
