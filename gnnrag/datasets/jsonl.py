@@ -31,7 +31,7 @@ MAX_FILE_BYTES = 2_000_000_000  # of a file that is read whole
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
-    return text
+    return normalize("NFC", text)  # rows from Python, too: a Mac writes é as two signs
 
 
 def _number_as_text(value: Any) -> Any:
@@ -136,18 +136,9 @@ def _parse(path: Path, text: str, line: int | None = None) -> Any:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         raise DataError(path, f"is not usable JSON: {error}", line) from error
     if "\\u" in text or not is_normalized("NFC", text):
-        # Half a surrogate pair can be neither written nor sent, and a Mac writes é as two signs.
+        # Half a surrogate pair can be neither written nor sent, and texts are compared in one form.
         return json.loads(normalize("NFC", json.dumps(value, ensure_ascii=False)).encode("utf-8", "replace"))
     return value
-
-
-def _plain(value: Any) -> Any:
-    """Return JSON data with every text of it, keys excepted, in NFC."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return normalize("NFC", value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -261,8 +252,7 @@ def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpu
 
 def read_question(row: Mapping[str, Any], number: int, passage_ids: frozenset[str]) -> Question:
     """Return the question of a row, the `number`th of those that a caller gives; DataError as in `load_questions`."""
-    path = Path("questions")
-    row = {"id": number} | {name: _plain(value) for name, value in row.items()}
+    path, row = Path("questions"), {"id": number} | dict(row)
     if "answers" not in row and isinstance(row.get("answer"), str):
         row["answers"] = [row.pop("answer")]
     question = _question(path, number, row)
@@ -285,7 +275,7 @@ def _question(path: Path, line: int, row: Mapping[str, Any]) -> Question:
     return Question(
         id=fields.id,
         text=fields.question,
-        answers=() if is_unanswerable(row) else tuple(fields.answers),
+        answers=() if is_unanswerable(row) else tuple(normalize("NFC", answer) for answer in fields.answers),
         type=fields.type,
         gold=tuple(dict.fromkeys(fields.gold)),
         decomposition=tuple(GoldHop(hop.question, hop.answer, hop.gold) for hop in fields.decomposition),

@@ -77,13 +77,8 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     base = local_folder(model, backend)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
         adapter = str(base)
-        own = str(read_object(base / "adapter_config.json").get("base_model_name_or_path") or "")
-        try:
-            base = local_folder(own or "(none named)", backend)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{error}; it is the base of adapter {adapter!r}: give llm.model=BASE llm.adapter=FOLDER"
-            ) from error
+        named = read_object(base / "adapter_config.json").get("base_model_name_or_path")
+        base = local_folder(str(named or f"(base of {adapter})"), backend)
     if not (base / "config.json").is_file():
         raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
     if not any(base.glob("*.safetensors")):
@@ -119,7 +114,8 @@ def local_folder(name: str, backend: str, patterns: tuple[str, ...] = _DECIDING)
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model {name!r} does not exist here, and the hub gave none: {brief(error)}") from error
+        problem = f"model {name!r} does not exist here, and the hub gave none: {brief(error)}"
+        raise ConfigError(f"{problem}; an adapter's base is given by llm.model=BASE llm.adapter=FOLDER") from error
 
 
 def encode(

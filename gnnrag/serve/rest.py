@@ -37,7 +37,7 @@ _HITS = 5  # passages of a round that are sent with their texts
 _SNIPPET = 240
 MOST_TURNS = 50  # earlier ones are left out
 _nfc = AfterValidator(partial(unicodedata.normalize, "NFC"))  # names are stored so; a Mac's client may send others
-IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes"), _nfc]
+IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes")]
 DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it"), _nfc]
 
 

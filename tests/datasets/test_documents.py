@@ -20,7 +20,7 @@ from gnnrag.datasets.documents import SUFFIXES, child, passages
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.documents.readers import read_document, table_blocks
+from gnnrag.datasets.documents.readers import read_document, table_blocks, text_blocks
 from gnnrag.datasets.metadata import own_fields
 from gnnrag.text.sentences import split_sentences
 from tests.helpers.office import docx, epub, open_document, open_table, pdf, pptx, xlsx, zipped

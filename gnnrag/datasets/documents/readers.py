@@ -13,10 +13,12 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from email.message import EmailMessage
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
+from unicodedata import normalize
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -64,10 +66,10 @@ def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, list[str]]
     notes: list[str] = []
     try:
         # Windows editors save UTF-16 with a byte-order mark, which leaves no doubt.
-        is_utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-        text = raw.decode("utf-16") if is_utf16 else decode_utf8(path, raw)
+        is_utf16, is_utf32 = raw.startswith((b"\xff\xfe", b"\xfe\xff")), raw.startswith(b"\xff\xfe\0\0")
+        text = raw.decode("utf-32" if is_utf32 else "utf-16") if is_utf16 else decode_utf8(path, raw)
     except UnicodeDecodeError as error:
-        raise DataError(path, "is broken UTF-16; save it again as UTF-8") from error
+        raise DataError(path, "is broken UTF-16 or UTF-32; save it again as UTF-8") from error
     except DataError:
         try:
             text = raw.decode(declared)
@@ -78,7 +80,7 @@ def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, list[str]]
     broken = len(_CONTROLS.findall(text[:_SAMPLE])) + text[:_SAMPLE].count("\ufffd")
     if "\x00" in text or broken > 0.01 * len(text[:_SAMPLE]):
         raise DataError(path, "holds NUL bytes or control characters: it is binary, not text")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
+    return normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")), notes
 
 
 def _guessed(raw: bytes) -> str:
@@ -86,8 +88,10 @@ def _guessed(raw: bytes) -> str:
 
     best = from_bytes(raw[:_SAMPLE], cp_isolation=list(_ENCODINGS), enable_fallback=False).best()
     # Of a few bytes any code page makes sense; the one of Western Europe is by far the most used.
-    is_western = best is None or len(raw) <= 200 or "cp1252" in best.could_be_from_charset
-    return "cp1252" if best is None or is_western else best.encoding
+    is_western = len(raw) <= 200 or best is None or "cp1252" in best.could_be_from_charset
+    with suppress(UnicodeDecodeError):  # five bytes are no characters there
+        return "cp1252" if is_western and raw.decode("cp1252") else best.encoding  # type: ignore[union-attr]
+    return best.encoding if best else "cp1252"
 
 
 # --------------------------------------------------------------------------------------------------- text and Markdown
