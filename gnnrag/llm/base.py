@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from unicodedata import normalize
 
 from gnnrag.errors import LLMError
 from gnnrag.io import well_formed
@@ -89,8 +88,7 @@ class Reply:
     is_estimated: bool = False
 
     def __post_init__(self) -> None:
-        # JSON may hold half a surrogate pair, files may not; and a name in two spellings would be two.
-        object.__setattr__(self, "text", normalize("NFC", well_formed(self.text)))
+        object.__setattr__(self, "text", well_formed(self.text))  # JSON may hold half a surrogate pair, files may not
 
     @property
     def flags(self) -> tuple[str, ...]:

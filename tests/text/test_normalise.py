@@ -12,19 +12,6 @@ from gnnrag.text.normalise import drop_qualifier, find_words, fold, is_variant, 
 
 
 @pytest.mark.parametrize(
-    ("text", "folded"),
-    {
-        "Beyoncé": "beyonce",
-        "Łódź": "lodz",
-        "Straße": "strasse",
-        "北京": "北京",
-    }.items(),
-)
-def test_fold(text: str, folded: str) -> None:
-    assert fold(text) == folded
-
-
-@pytest.mark.parametrize(
     ("phrase", "key"),
     {
         "The Beatles": "beatles",
@@ -151,7 +138,7 @@ def test_marks_that_tell_words_apart_stay(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "accented, plain",
     [
-        *(("Łódź", "lodz"), ("Ξέρξης", "ξερξησ"), ("Ёлка", "елка"), ("Nguyễn", "nguyen"), ("naïve", "naive")),
+        *(("Łódź", "lodz"), ("Ξέρξης", "ξερξησ"), ("Ёлка", "елка"), ("Nguyễn", "nguyen"), ("Straße", "strasse")),
         *(("co\u00adöp", "coop"), ("\u202bש\u200fלום\u202c", "שלום"), ("محـــمد", "محمد")),
     ],
 )
