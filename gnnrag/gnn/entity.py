@@ -216,6 +216,5 @@ class Neighbourhoods:
             question=vector.astype(np.float32),
             seeds=seeds,
             features=np.zeros((len(nodes), 0), np.float32),
-            edge_features=np.zeros((len(rows), 0), np.float32),
             node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
         )

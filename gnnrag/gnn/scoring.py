@@ -6,29 +6,27 @@ depend on which questions share a batch. On a CPU a joint pass saves little (1.3
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
+from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.index.index import Index
 
 
 class PassageScorer:
-    """Mode `node`: a subgraph's passages (None: as many as in training) are scored, all others follow by search."""
+    """Mode `node`: a subgraph's passages are scored, as many as in training; all others follow by search."""
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, passages: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
         sizes = PruneConfig(**checkpoint.facts.get("prune", {}))
-        sizes = sizes if passages is None else replace(sizes, passages=passages)
         self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
 
     def passage_scores(self, text: str) -> tuple[np.ndarray, str]:
@@ -36,16 +34,11 @@ class PassageScorer:
         (part,) = self.graphs.prepare([text])
         with torch.no_grad():
             logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
-        return _passage_scores(part, logits), part.branch
-
-
-def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
-    """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
-    inside = part.passages[part.candidates]
-    known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
-    scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
-    scores[inside] = known
-    return scores
+        inside = part.passages[part.candidates]
+        known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
+        scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
+        scores[inside] = known
+        return scores, part.branch
 
 
 class EntityScorer:
@@ -119,17 +112,3 @@ class EntityScorer:
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logits.double().numpy()))
-
-
-def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, device: str
-) -> PassageScorer | EntityScorer:
-    """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
-    if checkpoint.model.config.mode == "entity":
-        return EntityScorer(index, checkpoint, device)
-    if index.config.extract.method == "kb" or not index.config.gnn.structure:
-        raise ConfigError(
-            "this checkpoint scores passages (mode 'node'), and the index holds facts alone: use one of mode 'entity', "
-            "or an index with index.gnn.structure=true"
-        )
-    return PassageScorer(index, checkpoint, passages, device)

@@ -276,7 +276,7 @@ def _message_inputs(config: IndexConfig) -> list[str]:
     return [*needs, "entity_graph"] if config.gnn.synonyms else needs
 
 
-@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=4)
+@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=5)
 def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
     """The message graph: structure of a corpus, facts, or both."""
     facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None

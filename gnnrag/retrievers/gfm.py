@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Ge
 
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
@@ -17,8 +16,6 @@ from gnnrag.io import read_json
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking
-
-SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
 
 
 @part("retriever", "gfm")
@@ -30,35 +27,31 @@ class GFMRetriever(Retriever):
     channel `graph` those whose probability reaches the threshold, but never what the question names; as passages by its
     ranker, and of a knowledge base the articles of the entities.
 
-    ConfigError: no checkpoint, or the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with
-    another embedder than the index's.
+    None comes with gnnrag: none beats `walk`, which reads the same graph by a formula. ConfigError: no checkpoint, or
+    the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with another embedder than the
+    index's.
     """
 
-    checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint); null: the one that comes with gnnrag
-    passages: Annotated[int, Ge(1)] | None = None  # mode node: passages that are scored; null: as in training
+    checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint)
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     @cached_property
     def folder(self) -> Path:
         """The folder of the checkpoint: as given, or `best` in that of a training run."""
-        folder = Path(self.checkpoint) if self.checkpoint else SHIPPED
-        for path in (folder, folder / "best"):
+        if not self.checkpoint:
+            raise ConfigError(
+                "retriever=gfm needs gnn.checkpoint=DIR of `gnnrag train gnn CONFIG`; retriever=walk needs no training"
+            )
+        for path in (Path(self.checkpoint), Path(self.checkpoint) / "best"):
             if (path / "config.json").is_file():
                 return path
-        if self.checkpoint:
-            advice = "give a folder that training wrote; of one with cross=true, one of its folds"
-            raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
-        raise ConfigError(
-            "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give "
-            "its folder as gnn.checkpoint=DIR"
-        )
+        advice = "give a folder that training wrote; of one with cross=true, one of its folds"
+        raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
 
     @cached_property
     def _record(self) -> dict[str, Any]:
         """What the checkpoint says of its network and training."""
-        if not self.checkpoint and not (SHIPPED / "config.json").is_file():
-            return {"network": {}, "facts": {}}
         path = self.folder / "config.json"
         try:
             record = read_json(path)
@@ -66,7 +59,7 @@ class GFMRetriever(Retriever):
         except (ValueError, KeyError, TypeError) as error:
             raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error
 
-    is_entity = property(lambda self: self._record["network"].get("mode") == "entity")
+    is_entity = property(lambda self: bool(self.checkpoint) and self._record["network"].get("mode") == "entity")
     checkpoints = property(lambda self: (self.folder,))
 
     @property
@@ -84,12 +77,12 @@ class GFMRetriever(Retriever):
     def setup(self) -> None:
         """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.scoring import make_scorer
+        from gnnrag.gnn.scoring import EntityScorer, PassageScorer
         from gnnrag.index.embedder import encoder_record
 
         checkpoint = load_checkpoint(self.folder, {"encoder": encoder_record(self.index.embedder)})
         device = str(device_named(self.device, "retriever.device"))
-        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, device)
+        self.scorer: Any = (EntityScorer if self.is_entity else PassageScorer)(self.index, checkpoint, device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; queries are embedded together, and scored one by one."""

@@ -320,9 +320,9 @@ def seen_hash(question_id: str) -> str:
 
 
 def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
-    """Return the hashes of the questions that train or validate."""
-    names = ("train", "validation")
-    return frozenset(seen_hash(id_) for part in parts.values() for name in names for id_ in part.get(name, ()))
+    """Return the hashes of the questions that train or validate; of a composed one (`a+b`) also of its sources."""
+    ids = [id_ for part in parts.values() for name in ("train", "validation") for id_ in part.get(name, ())]
+    return frozenset(seen_hash(one) for id_ in ids for one in {id_, *id_.split("+")})
 
 
 def write_seen(folder: Path, seen: Iterable[str]) -> None:

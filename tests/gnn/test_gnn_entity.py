@@ -13,12 +13,12 @@ from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.examples import EntitySet, SupportSet
 from gnnrag.gnn.features import nearest_entities
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.scoring import EntityScorer
-from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index, build_index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.io import write_jsonl

@@ -26,6 +26,7 @@ const RETRIEVERS = {
   bm25: "Words",
   dense: "Meaning",
   hybrid: "Words and meaning",
+  walk: "Walks along references and names",
   nexthop: "What follows, trained",
   gfm: "A trained graph network (GFM-RAG)",
   lightrag: "A knowledge graph (LightRAG)",
