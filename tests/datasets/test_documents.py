@@ -333,7 +333,7 @@ def test_no_charset_that_a_page_names_ends_a_folder(folder):
     text = "<meta charset={}><p>M\xfcnster lies there, \x9a \xdf.</p>"
     pages = {f"{charset}.html": text.format(charset).encode("latin-1") for charset in charsets}
     mail = b"Content-Type: text/plain; charset=x-none\n\nM\xfcnster lies there."
-    data = load_passages(folder({**pages, "m.eml": mail, "z.txt": "Fine."}))
+    data = load_passages(folder({**pages, "y.eml": mail, "z.txt": "Fine."}))
     assert [p.text for p in data.passages[-2:]] == ["Münster lies there.", "Fine."]
     assert len(data.report) == len(charsets) + 2
 
