@@ -338,11 +338,14 @@ def test_no_charset_that_a_page_names_ends_a_folder(folder):
     assert len(data.report) == len(charsets) + 2
 
 
-@pytest.fixture(autouse=True)
-def one_document_reader() -> None:
-    """Each test has children of its own, whose ends many are about."""
+@pytest.fixture
+def new_children(own_reader_children, monkeypatch):
+    """Each reader of a test has a child of its own, and ends it."""
+    for name, method in own_reader_children.items():
+        monkeypatch.setattr(DocumentReader, name, method)
 
 
+@pytest.mark.usefixtures("new_children")
 def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monkeypatch):
     root = folder({"a.txt": "One.", "big.txt": "word " * 20_000, "b.txt": "Two."})
     with DocumentReader(Chunking()) as reader:
@@ -366,6 +369,7 @@ def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monke
     assert "processor time" in child._ended(-signal.SIGXCPU)
 
 
+@pytest.mark.usefixtures("new_children")
 def test_ctrl_c_is_not_for_the_child(folder):
     root = folder({"a.txt": "One."})
     with DocumentReader(Chunking()) as reader:
@@ -373,6 +377,7 @@ def test_ctrl_c_is_not_for_the_child(folder):
         assert os.getpgid(reader._child.pid) != os.getpgid(0), "a terminal sends it to a whole group"
 
 
+@pytest.mark.usefixtures("new_children")
 def test_a_file_beside_the_users_script_hides_no_module(folder, monkeypatch):
     root = folder({"types.py": "", "a.txt": "Carl Holm built a lighthouse."})
     monkeypatch.setattr(sys, "path", [str(root), *sys.path])  # as `python SCRIPT` begins it
