@@ -20,7 +20,7 @@ from gnnrag.datasets.documents import SUFFIXES, child, passages
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.documents.readers import read_document, table_blocks
+from gnnrag.datasets.documents.readers import read_document, table_blocks, text_blocks
 from gnnrag.datasets.metadata import own_fields
 from gnnrag.text.sentences import split_sentences
 from tests.helpers.office import docx, epub, open_document, open_table, pdf, pptx, xlsx, zipped
@@ -322,12 +322,20 @@ def test_directives_before_blanks_are_read_in_linear_time(folder, line, blank):
     assert time.process_time() - started < 5
 
 
+def test_lines_are_read_in_linear_time():
+    started = time.process_time()
+    assert text_blocks("\n" * 200_000) == []
+    assert time.process_time() - started < 5
+
+
 def test_no_charset_that_a_page_names_ends_a_folder(folder):
     charsets = ["undefined", "idna", "punycode", "rot13", "hex", "no-such", "utf-7", "unicode_escape"]
     text = "<meta charset={}><p>M\xfcnster lies there, \x9a \xdf.</p>"
     pages = {f"{charset}.html": text.format(charset).encode("latin-1") for charset in charsets}
-    data = load_passages(folder({**pages, "z.txt": "Fine."}))
-    assert data.passages[-1].text == "Fine." and len(data.report) == len(charsets) + 1
+    mail = b"Content-Type: text/plain; charset=x-none\n\nM\xfcnster lies there."
+    data = load_passages(folder({**pages, "y.eml": mail, "z.txt": "Fine."}))
+    assert [p.text for p in data.passages[-2:]] == ["Münster lies there.", "Fine."]
+    assert len(data.report) == len(charsets) + 2
 
 
 @pytest.fixture
