@@ -26,23 +26,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# What the first of the two processes of `make test` runs: the parts of a question and their training.
-# The second one runs the rest: programs, servers and data.
-OF_THE_FIRST = frozenset(
-    (
-        *("extract", "fit", "gnn", "goldens", "graphs", "index", "judge", "methods", "metrics"),
-        *("reports", "retrievers", "roles", "training", "tuned"),
-    )
-)
+# What the first of the two processes of `make test` runs; the second one has programs, servers and data.
+OF_THE_FIRST = "extract fit gnn goldens graphs index judge methods metrics reports retrievers roles training tuned"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Let each of two processes under `--dist each` collect its own half: to import all the tests takes 15 s."""
-    worker = getattr(config, "workerinput", {})
-    tests = Path(__file__).parent
+    worker, tests = getattr(config, "workerinput", {}), Path(__file__).parent
     if "each" not in worker.get("mainargv", ()) or worker["workercount"] != 2 or tests not in collection_path.parents:
         return None
-    is_of_the_first = collection_path.relative_to(tests).parts[0] in OF_THE_FIRST
+    is_of_the_first = collection_path.relative_to(tests).parts[0] in OF_THE_FIRST.split()
     return None if is_of_the_first == (worker["workerid"] == "gw0") else True
 
 
@@ -94,31 +87,30 @@ def no_tracking(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
         monkeypatch.setenv(name, str(tmp_path_factory.getbasetemp() / "wandb-home"))
 
 
-@pytest.fixture(scope="session")
-def idle_children() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Children that read documents and wait for the next test."""
-    children: list[subprocess.Popen[bytes]] = []
-    yield children
-    for child in children:
-        child.communicate()
+@pytest.fixture(scope="session", autouse=True)
+def own_reader_children() -> Iterator[dict[str, Any]]:
+    """Read the documents of all tests in one child process: to start one takes longer than to read a test's files.
 
-
-@pytest.fixture(autouse=True)
-def one_document_reader(monkeypatch: pytest.MonkeyPatch, idle_children: list[subprocess.Popen[bytes]]) -> None:
-    """Read the documents of all tests in one child process: to start one takes longer than to read a test's files."""
-    start, end = DocumentReader._start, DocumentReader._end
+    Gives the methods of `DocumentReader` that start a child for each reader and end it.
+    """
+    own = {"_start": DocumentReader._start, "__exit__": DocumentReader.__exit__}
+    idle: list[subprocess.Popen[bytes]] = []
 
     def take(reader: DocumentReader) -> subprocess.Popen[bytes]:
-        while idle_children:
-            if (child := idle_children.pop()).poll() is None:
+        while idle:
+            if (child := idle.pop()).poll() is None:
                 return child
-        return start(reader)
+        return own["_start"](reader)  # type: ignore[no-any-return]
 
-    def keep(reader: DocumentReader, *_: object) -> None:
+    def keep(reader: DocumentReader, *error: object) -> None:
         if reader._child is not None and reader._child.poll() is None:
-            idle_children.append(reader._child)
+            idle.append(reader._child)
             reader._child = None
-        end(reader)
+        own["__exit__"](reader, *error)
 
-    monkeypatch.setattr(DocumentReader, "_start", take)
-    monkeypatch.setattr(DocumentReader, "__exit__", keep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentReader, "_start", take)
+        patch.setattr(DocumentReader, "__exit__", keep)
+        yield own
+    for child in idle:
+        child.communicate()

@@ -77,12 +77,13 @@ def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> A
             adapted = get_peft_model(model, config, name)
         adapted.load_adapter(str(folder), adapter_name=name, is_trainable=is_trainable)
         return adapted.eval()
-    except (RuntimeError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # the libraries raise whatever the damage leads to
         if adapted is not model:
             adapted.unload()
         elif name in getattr(model, "peft_config", {}):
             model.delete_adapter(name)
-        raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({brief(error)})") from error
+        problem = f"adapter {str(folder)!r} does not fit the model, or is damaged ({brief(error)})"
+        raise ArtefactError(problem) from error
 
 
 # Whole tables of token vectors that an adapter was saved with.

@@ -104,7 +104,11 @@ class Loop:
                 evidence, rounds = await self._gather(question, session)
                 answer = await self._read(question, evidence, session)
             error = session.failed_calls()
-        except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
+        except BaseException as problem:  # whatever happens to one question must not stop the others
+            task: Any = asyncio.current_task()
+            is_stopped = isinstance(problem, asyncio.CancelledError) and task.cancelling()  # not by a part itself
+            if is_stopped or isinstance(problem, KeyboardInterrupt | GeneratorExit):
+                raise
             if limit.expired():
                 error = f"budget.max_seconds={session.budget.max_seconds} is used up; raise it or set it to null"
             else:
@@ -115,7 +119,7 @@ class Loop:
         usage, seconds = session.usage(), time.monotonic() - session.started
         return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
 
-    def _keep_traceback(self, problem: Exception, session: Session) -> None:
+    def _keep_traceback(self, problem: BaseException, session: Session) -> None:
         """Keep where a part raised what is no message of ours; the first one of a run is shown, too."""
         if isinstance(problem, GnnragError):
             return
@@ -164,7 +168,7 @@ class Loop:
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
-                session.record("retriever_failed", query=query.text, message=str(result))
+                session.record("retriever_failed", query=query.text, message=described(result))
                 self._keep_traceback(result, session)
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.

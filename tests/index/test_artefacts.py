@@ -86,7 +86,7 @@ class TestEdits:
         assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
         assert list(reader.passages) == list(CORPUS) and reader.bm25_scores(["Byron"]).shape == (1, 6)
 
-    @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(edits=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6))
     def test_random_edits_rank_as_a_rebuild(self, tmp_path, edits):
         shutil.rmtree(tmp_path / "i", ignore_errors=True)

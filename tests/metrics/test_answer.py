@@ -66,7 +66,7 @@ def test_g3_takes_the_best_alias(prediction, em, value):
 @pytest.mark.parametrize("metric", [exact_match, f1, sub_em, sub_em_tok])
 @pytest.mark.parametrize("prediction, value", [("", 1.0), (" \n", 1.0), ("unknown", 0.0), ("the", 0.0)])
 def test_abstaining_is_right_only_if_nothing_can_be_answered(metric, prediction, value):
-    assert metric(prediction, ()) == value
+    assert metric(prediction, ()) == metric(prediction, ["", "\u3000"]) == value
     assert metric("", ["Paris"]) == 0.0
 
 
@@ -130,6 +130,8 @@ LENSES = {"A": "concave", "B": "convex", "C": "a plane one", "D": "none"}
         ("The right one is (B).", "B", 1, 1),
         ("It is a plane one", "C", 1, 1),
         ("BA", "A, B", 1, 1),
+        ("['A', 'B']", "AB", 1, 1),
+        ("答案是Ｂ", "B", 1, 1),
         ("B", "AB", 0, 2 / 3),
         ("A, B, C, D", "AB", 0, 2 / 3),
         ("concave and convex", "A and B", 1, 1),

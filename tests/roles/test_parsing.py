@@ -36,6 +36,7 @@ def test_strip_thinking(text: str, expected: str) -> None:
 # A family's marks around a draft, and what it puts around the reply after it.
 FAMILIES = {
     "Qwen": ("<think>", "</think>\n\n", ""),
+    "DeepSeek": ("< think >", "</ think >", "<｜end▁of▁sentence｜>"),
     "started by the template": ("", "</think>", ""),
     "Magistral": ("[THINK]", "[/THINK]", ""),
     "gpt-oss": (
@@ -46,9 +47,15 @@ FAMILIES = {
     "gpt-oss with a format": ("<|channel|>analysis<|message|>", "<|channel|>final <|constrain|>json<|message|>", ""),
     "gpt-oss without marks": ("analysis", "assistantfinal", ""),
     "Gemma": ("<|channel>thought\n", "<channel|>", ""),
+    "MedGemma": ("<unused94>thought\n", "<unused95>", "<end_of_turn>"),
+    "Hunyuan": ("<think>", "</think>\n<answer>\n", "\n</answer>"),
+    "LFM": ("<|cot_start|>", "<|cot_end|>", ""),
+    "Jamba": ("<|reasoning|>", "<|/reasoning|>", ""),
+    "a tag in Chinese": ("<思考>", "</思考>", ""),
     "Seed-OSS": ("<seed:think>", "</seed:think>", ""),
     "Kimi": ("◁think▷", "◁/think▷", ""),
     "Command A": ("<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "North": ("<|START_THINKING|>", "<|END_THINKING|><|START_TEXT|>", "<|END_TEXT|>"),
     "OpenThinker": ("<|begin_of_thought|>", "<|end_of_thought|>\n<|begin_of_solution|>", "<|end_of_solution|>"),
     "LongCat": ("<longcat_think>", "</longcat_think>", ""),
     "Apertus": ("<|inner_prefix|>", "<|inner_suffix|>", ""),
@@ -104,6 +111,8 @@ def test_a_full_width_colon_after_a_label_is_a_colon(text: str, expected: str) -
         (r"\text{km}", r"\text{km}"),
         (r"\mathbb{R}^n", r"\mathbb{R}^n"),
         (r"\notin A", r"\notin A"),
+        (r"\rVert x \rbrack", r"\rVert x \rbrack"),
+        (r"\nsubseteq \thickapprox", r"\nsubseteq \thickapprox"),
         (r"D:\reports\new\budget.txt", r"D:\reports\new\budget.txt"),
         (r"50\% of \$9", r"50\% of \$9"),
         (r"\\sqrt{2}", r"\sqrt{2}"),
@@ -127,6 +136,7 @@ def test_a_backslash_that_was_meant_stays_one(reply: str, name: str) -> None:
         '好：{"a"： 1, "b"：[2, 3]}',
         '{"a"：1,"b": [2，3]}。',
         '“{"a": 1，"b"：[2,3]}”',
+        "{＂a＂：１，＂b＂：【２，3】}",
     ],
 )
 def test_full_width_marks_of_an_object_are_plain(text: str) -> None:
