@@ -189,5 +189,3 @@ class IndexConfig:
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # a run's own, unless this is given
     max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
-    # Replace an index of other data; said once, on a command line, and recorded nowhere.
-    replace: bool = field(default=False, metadata={"passing": True})

@@ -32,7 +32,7 @@ from gnnrag.graphs.synonyms import (
     without_loops,
 )
 from gnnrag.graphs.titles import TitleMatcher, build_titles
-from gnnrag.index.artefacts import Counts, Work, artefact, setting
+from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.work import Extract
 from gnnrag.io import digest
@@ -161,9 +161,12 @@ def _reads_sentences(config: IndexConfig) -> bool:
 
 def _knowledge_settings(index: Any) -> list[Any]:
     config = index.config.knowledge
-    used = ["embedder", "writers.curator"] if config.resolve else []
-    used += ["writers.summary"] if config.description_words is not None else []
-    return [asdict(config), *(setting(index, name) for name in used)]
+    used: list[Any] = [asdict(config)]
+    if config.resolve:
+        used += [index.embedder.identity, index.tasks.identity("curator")]
+    if config.description_words is not None:
+        used.append(index.tasks.identity("summary"))
+    return used
 
 
 @artefact(
