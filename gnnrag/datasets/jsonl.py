@@ -228,7 +228,8 @@ def load_passages(path: Path) -> list[Passage]:
         )
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
-    return with_one_type(passages)
+    has_fields = any(passage.metadata for passage in passages)
+    return with_one_type(passages) if has_fields else passages
 
 
 def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpus: str | Path = "") -> list[Question]:

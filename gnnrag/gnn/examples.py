@@ -148,7 +148,7 @@ class EntitySet:
 
     def __getitem__(self, i: int) -> Example:
         found, (gold, unknown) = self._found(i), self._gold(i)
-        subgraph = self.near.cut(found, self._vector(found.text))
+        subgraph = self.near.cut(found, self._vector(found.text), self._facts(i))
         is_seed = np.isin(subgraph.nodes, list(found.seeds))
         targets = np.isin(subgraph.nodes, gold) & ~is_seed
         return Example(self.questions[i].id, subgraph, ~is_seed, targets, len(gold) + unknown - int(targets.sum()))
@@ -159,8 +159,14 @@ class EntitySet:
 
     def _found(self, i: int) -> EntityQuestion:
         if i not in self._starts:
-            self._starts[i] = self.source.find(self.questions[i].text)
+            question = self.questions[i]
+            self._starts[i] = self.source.find(question.text, question.extra.get("seeds", ()))
         return self._starts[i]
+
+    def _facts(self, i: int) -> np.ndarray | None:
+        """Return the graph of a question that has one of its own; see `gnnrag.datasets.kgqa`."""
+        scope = self.questions[i].extra.get("scope")
+        return self.source.facts_of(self.source.index.matching(scope)) if scope else None
 
     def _gold(self, i: int) -> tuple[list[int], int]:
         """Return the answers, and how many more there are that the graph does not have: nothing can find these."""

@@ -110,6 +110,19 @@ def sub_em_tok(prediction: str, answers: Sequence[str]) -> float:
     return _best(prediction, answers, lambda p, a: float(f" {a} " in f" {p} "), _holds, is_part=True)
 
 
+def list_scores(prediction: str, answers: Sequence[str]) -> dict[str, float]:
+    """Return RoG's Hit@1 and F1 of a list of answers, an item a line or between semicolons; its Hit is `sub_em`.
+
+    A gold answer counts where `sub_em` finds it anywhere in the list. Precision is their number by that of the items;
+    as released it may exceed 1, where one item holds several answers, here not.
+    """
+    items = [item for item in re.split(r"[\n;]", prediction) if item.strip()]
+    held = sum(sub_em(" ".join(items), [answer]) for answer in answers)
+    precision, recall = min(held / max(len(items), 1), 1.0), held / max(len(answers), 1)
+    score = 2 * precision * recall / (precision + recall) if held else 0.0
+    return {"answer/hit@1": sub_em(items[0], answers) if items else 0.0, "answer/list_f1": score}
+
+
 def gives_away(text: str, question: str, answers: Sequence[str]) -> bool:
     """Tell whether a text has the tokens of an answer that its question does not have: yes and no give nothing away."""
     open_ones = [a for a in answers if normalise_answer(a) not in _CLOSED_ANSWERS | {""}]

@@ -36,7 +36,7 @@ class Loop:
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
     A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
-    `filter` is that of questions without a session of their own.
+    `filter` is that of questions without a session of their own; `extra["scope"]` is a further one of a question.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class Loop:
 
     async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
         """Answer one question, recorded in `session` or a new one. An exception becomes the prediction's `error`."""
-        session = session or Session(question.id, self.budget, self.filter)
+        filters = [f"({part})" for part in (self.filter, question.extra.get("scope")) if part]
+        session = session or Session(question.id, self.budget, " AND ".join(filters) or None)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(session.budget.max_seconds)
         try:
@@ -140,6 +141,8 @@ class Loop:
             queries = await self.method.propose(state)
             if not queries:
                 break
+            if seeds := question.extra.get("seeds"):
+                queries = [replace(query, seeds=tuple(seeds)) for query in queries]
             rankings = await self._retrieve(queries, session, state.round)
             state.queries += [query.text for query in queries]
             await self.method.absorb(state, queries, rankings)
@@ -200,7 +203,7 @@ class Loop:
         the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, query.seeds, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""

@@ -124,10 +124,13 @@ class RunDir:
 
         Raises ConfigError if a shard has other settings or inputs, and GnnragError if one is being written.
         """
+        shards = shards_of(self.path)
+        if not shards:
+            return
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
         known = [row for row in read_journal(self.path / "log.jsonl") if row["event"] != "question"]
         with ExitStack() as locks:
-            for folder in shards_of(self.path):
+            for folder in shards:
                 check_same(folder, self.settings, self.inputs)
                 locks.enter_context(lock_run(folder))
                 taken = set()

@@ -72,7 +72,7 @@ class GNNSet:
     @property
     def is_kb(self) -> bool:
         """The corpus is a knowledge base, whose questions ask for entities."""
-        return self.config.index.extract.method == "kb"
+        return self.config.index.extract.is_kb
 
     @cached_property
     def facts(self) -> EntityQuestions:
@@ -126,7 +126,7 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GN
     config = settings.sets[name]
     d = config.data
     data = load_configured(d)
-    stages = needed_stages(settings, config.index.extract.method == "kb")
+    stages = needed_stages(settings, config.index.extract.is_kb)
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
     return GNNSet(name, config, data, index, settings)
 

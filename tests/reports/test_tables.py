@@ -184,6 +184,8 @@ FOLLOWED = [
     *((f"dotrag/{table}", row, more) for table in ("table1", "table2") for row, more in (
         ("DotRAG", ["sections 3.1 to 3.4", "method.preset=paper"]), ("LightRAG", [*SHOWN, "profile=released"]),
         ("PathRAG", [*SHOWN, "hub_degree=null"]), ("TradRAG", ["mode=naive"]))),
+    ("dotrag/table2", "DotRAG, names clustered", ["knowledge.resolve=true", "cosine .60"]),
+    ("dotrag/table4", "3 rounds, 3 hops, names clustered", ["knowledge.resolve=true", "cosine .60"]),
 ]  # fmt: skip
 
 
