@@ -78,7 +78,8 @@ _ADVICE = (
     (401, "", "llm.api_key_env names the variable with the key"),
     (404, "", "look at llm.model and llm.base_url"),
     (429, "", "fewer requests at a time with llm.concurrency, more tries with llm.max_retries"),
-    (0, "max_tokens|max_completion_tokens|completion tokens", "a smaller max_tokens of the role, or llm.token_limit"),
+    (0, "max_?(?:output_?)?tokens|completion.tokens", "a smaller max_tokens of the role, or llm.token_limit"),
+    (0, "enable_thinking|thinking", "llm.extra_body holds further fields: {enable_thinking: false}"),
     (0, "response_format|json_schema|json_object|guided", "llm.structured=auto takes what the server has"),
     (0, "model_not_found|no such model|model .{0,60}(?:not (?:found|exist)|decommissioned)", "look at llm.model"),
 )

@@ -17,22 +17,6 @@ from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection
 
-
-@pytest.mark.parametrize(
-    "text, expected",
-    {
-        "plain": "plain",
-        "<think>a {b}</think>\n\nrest": "rest",
-        "hidden start</think> rest": "rest",
-        "<think>a</think>x<think>b</think> rest": "rest",
-        "<think>cut off by the limit": "",
-        "rest<think>more": "rest",
-    }.items(),
-)
-def test_strip_thinking(text: str, expected: str) -> None:
-    assert strip_thinking(text) == expected
-
-
 # A family's marks around a draft, and what it puts around the reply after it.
 FAMILIES = {
     "Qwen": ("<think>", "</think>\n\n", ""),
@@ -76,6 +60,7 @@ FAMILIES = {
 def test_every_familys_draft_is_dropped(start: str, end: str, last: str, reply: str) -> None:
     draft = 'Perhaps Answer: Rome? {"selected": [9]}\n'
     assert strip_thinking(f"{start}{draft}{end}{reply}{last}") == reply
+    assert strip_thinking(reply) == strip_thinking(f"<think>a</think>x<think>{draft}</think>{reply}<think>b") == reply
     if start.strip()[:1] in ("<", "[", "◁"):  # the other direction: in a passage none of these marks is one
         assert strip_thinking(f"{start}{draft}") == ""
         assert "Rome" in strip_thinking(escaped(start + draft + end) + reply)
