@@ -34,8 +34,8 @@ smollm: $(STAMP)  ## get a smaller one (98 MB), converted for training as well, 
 	@$(BIN)/python benchmarks/smollm.py
 
 test: $(STAMP)  ## the default tests: offline, under 2 minutes on 2 quiet cores
-	@# Two processes of one thread each; the tests of a file stay together, for what they share.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	@# Two processes of one thread each, and each collects the half that tests/conftest.py gives it.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist each -o console_output_style=classic
 
 test-all: $(STAMP)  ## also the slow ones and those against a local language-model server
 	$(BIN)/python -m pytest -m 'not gpu and not slurm'

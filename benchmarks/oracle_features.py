@@ -1,6 +1,6 @@
 """What `retriever=gfm` lacks: where the gold passages that it misses stand, and which knowledge would bring them up.
 
-    python benchmarks/oracle_features.py INDEX:QUESTIONS.jsonl [INDEX:QUESTIONS.jsonl ...] [--checkpoint DIR]
+    python benchmarks/oracle_features.py INDEX:QUESTIONS.jsonl [INDEX:QUESTIONS.jsonl ...] --checkpoint DIR
 
 An index has the stages of a network of mode `node`, such as an evaluation with retriever=gfm leaves. Every oracle reads
 the gold annotation, and is added alone to the network's score: `a logit + b oracle`, a and b by conditional logistic
@@ -22,9 +22,10 @@ import torch
 from running import run
 from scipy.optimize import minimize
 
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.features import Seeds
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import Subgraph, join
+from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.messages import REFERS
 from gnnrag.index.index import Index
 from gnnrag.metrics.statistics import paired_difference
@@ -41,7 +42,7 @@ def main() -> None:
     """Print, for each set, what became of the missed passages, and Recall@5 with each oracle."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+", metavar="INDEX:QUESTIONS")
-    parser.add_argument("--checkpoint", help="folder of the network; default: the one that ships")
+    parser.add_argument("--checkpoint", required=True, help="folder of the network")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     args = parser.parse_args()
     out: dict[str, dict[str, Any]] = {}
@@ -106,7 +107,7 @@ class Row:
 class Scored:
     """The questions of a set, scored by the network, and what oracles add."""
 
-    def __init__(self, index: Index, questions: Sequence[Mapping[str, Any]], checkpoint: str | None) -> None:
+    def __init__(self, index: Index, questions: Sequence[Mapping[str, Any]], checkpoint: str) -> None:
         scorer: Any = set_up(GFMRetriever(checkpoint), index=index).scorer
         self.index, self.graphs = index, scorer.graphs
         self.rows = []
@@ -144,7 +145,7 @@ class Scored:
 
     def _walk(self, row: Row) -> np.ndarray:
         node = np.array([self.graphs.graph.first_passage + row.gold[0]], dtype=np.int64)
-        walk = self.graphs._walk(Seeds(node, np.ones(1, np.float32), {}, "exact"))
+        walk = self.graphs._walk(Seeds(node, np.ones(1, np.float32), "exact"))
         return np.log(walk[row.passages] / walk.max() + WALK_FLOOR)
 
     def _cosines(self, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:

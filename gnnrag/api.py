@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
-from unicodedata import normalize
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, chunking, load_passages, load_questions
@@ -23,6 +22,7 @@ from gnnrag.index import index as stored
 from gnnrag.index.index import build_index, data_source, index_path
 from gnnrag.index.tables import PASSAGES, latest_version, local_folder, place_of
 from gnnrag.index.update import change_documents, cut_as, has_titles, is_empty
+from gnnrag.io import well_formed
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.evaluate import index_settings, needed_stages
@@ -395,7 +395,7 @@ async def _checked(index: stored.Index, *conditions: str | None) -> str | None:
 def _text(question: str) -> str:
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(f"question={question!r}: give a question in words")
-    return normalize("NFC", question.strip())
+    return well_formed(question.strip())
 
 
 def _dots(settings: Settings | None = None, method: str | None = None, retriever: str | None = None) -> list[str]:

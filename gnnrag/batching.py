@@ -72,8 +72,14 @@ class MicroBatcher(Generic[ItemT, ResultT]):
             if len(results) != len(items):
                 raise ValueError(f"{len(results)} results for a batch of {len(items)}")
             return results
-        except Exception as error:  # noqa: BLE001 - one item's failure must not fail its neighbours
-            return [error] if len(items) == 1 else [r for item in items for r in self._run([item])]
+        except BaseException as error:  # noqa: BLE001 - one item's failure must not fail its neighbours
+            if len(items) > 1:
+                return [r for item in items for r in self._run([item])]
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                return [error]
+            held = RuntimeError(f"{type(error).__name__} was raised")  # no future holds one of these
+            held.__cause__ = error
+            return [held]
 
     def close(self) -> None:
         """Let the thread end once its current batch is done; a later call starts another."""

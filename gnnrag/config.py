@@ -181,8 +181,7 @@ def load_config(
             override: Any = OmegaConf.to_container(OmegaConf.from_dotlist([item]))
         except (OmegaConfBaseException, TypeError, ValueError, yaml.YAMLError) as error:
             raise ConfigError(f"override {item!r} cannot be read: {error}") from error
-        override = long_form(override)
-        values = layered(without_replaced(values, override), override)
+        values = layered(values, long_form(override))
     try:
         values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)  # type: ignore[assignment]
     except OmegaConfBaseException as error:
@@ -242,8 +241,7 @@ def to_plain(config: Any) -> Any:
     if is_part(type(config)):
         config = settings_of(config)
     elif dataclasses.is_dataclass(config) and not isinstance(config, type):
-        shown = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
-        config = {name: getattr(config, name) for name in shown}
+        config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, Mapping):
         return dict(zip(map(str, config), map(to_plain, config.values()), strict=True))
     if isinstance(config, list | tuple):
@@ -301,19 +299,6 @@ def _long_section(where: str, value: Any, key: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not isinstance(value.get(key) or "", str):
         raise ConfigError(f"{where}={value!r}: give a name, or a section of settings with {key}: NAME")
     return dict(value)
-
-
-def without_replaced(low: Mapping[str, Any], high: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Return `low` without the settings of each part that `high` replaces by another part."""
-    found = {}
-    for key, value in low.items():
-        new = high.get(key)
-        if isinstance(value, Mapping) and isinstance(new, Mapping):
-            field_ = "name" if not where and key in CHOICES else "impl" if where in ("roles", "index.writers") else ""
-            is_other = field_ in new and value.get(field_) not in (None, new[field_])
-            value = {} if is_other else without_replaced(value, new, f"{where}.{key}" if where else key)
-        found[key] = value
-    return found
 
 
 def is_given(setting: str, source: str | Path | None, overrides: Sequence[str]) -> bool:

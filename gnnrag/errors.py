@@ -49,9 +49,12 @@ class BudgetError(GnnragError):
     """A question used up its budget of rounds, calls, tokens or seconds."""
 
 
-def described(problem: Exception) -> str:
+def described(problem: BaseException) -> str:
     """Return what goes into the row of something that failed: our own messages as they are, others with their type."""
-    return str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+    try:
+        return str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+    except Exception:  # noqa: BLE001 - a part's own error, whose `__str__` raises
+        return f"{type(problem).__name__} (its message cannot be read)"
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -69,8 +69,9 @@ class LexicalConfig:
 class ExtractConfig:
     """Where entities, relations and triples come from."""
 
-    # offline: titles and phrases, no model; precomputed, kb: a file; prompted: a model
-    method: Literal["offline", "precomputed", "kb", "prompted"] = "offline"
+    # offline: titles and phrases, no model; precomputed, kb: a file; facts: the lines of passages of `datasets.kgqa`;
+    # prompted: a model
+    method: Literal["offline", "precomputed", "kb", "facts", "prompted"] = "offline"
     # precomputed: JSON Lines of {"id", "entities", "triples", ...}; kb: the kb.txt of the data
     path: str | None = None
     # prompted; openie: names, then triples; lightrag: described entities and relations; hyper: n-ary facts
@@ -82,6 +83,11 @@ class ExtractConfig:
     max_failed: float = 0.02  # prompted: a build in which a larger share of passages fails ends with an error
     # offline: terms and names are joined that stand in a sentence, not titles and phrases; auto: where titles name few
     terms: Literal["auto", "off", "on"] = "auto"
+
+    @property
+    def is_kb(self) -> bool:
+        """Entities are those of a knowledge base: equal names are one thing, and no text is read."""
+        return self.method in ("kb", "facts")
 
 
 @dataclass
@@ -183,5 +189,3 @@ class IndexConfig:
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # a run's own, unless this is given
     max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
-    # Replace an index of other data; said once, on a command line, and recorded nowhere.
-    replace: bool = field(default=False, metadata={"passing": True})

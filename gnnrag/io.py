@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
+from unicodedata import normalize
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.parts import from_settings
@@ -128,8 +129,11 @@ def read_json(path: Path) -> Any:
 
 
 def well_formed(text: str) -> str:
-    """Return text that every file, socket and database takes: halves of surrogate pairs become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    """Return text that every file, socket and database takes, in the form in which texts are compared.
+
+    Halves of surrogate pairs become question marks, and é is one sign, where a Mac writes two.
+    """
+    return text if text.isascii() else normalize("NFC", text).encode("utf-8", "replace").decode()
 
 
 def well_formed_json(value: Any) -> Any:

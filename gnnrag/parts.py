@@ -193,9 +193,18 @@ def part_from_settings(kind: str, name: str, values: Mapping[str, Any], where: s
 
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `low` overridden by those of `high`, recursively in sections."""
-    sections = [key for key, value in high.items() if isinstance(value, Mapping) and isinstance(low.get(key), Mapping)]
-    return {**low, **high, **{key: layered(low[key], high[key]) for key in sections}}
+    """Return the settings of `low` overridden by those of `high`, recursively in sections.
+
+    Of a part (`name`) or role (`impl`) that `high` replaces by another one, no setting is left.
+    """
+    both = {**low, **high}
+    for key, value in high.items():
+        old = low.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            choice = "name" if key in PACKAGES else "impl"
+            is_other = choice in value and old.get(choice) not in (None, value[choice])
+            both[key] = value if is_other else layered(old, value)
+    return both
 
 
 @functools.cache

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gnnrag.datasets.documents.child import DocumentReader
+
 # Pytest keeps what it makes of asserts, also under PYTHONDONTWRITEBYTECODE: to make it is half of a collection.
 sys.dont_write_bytecode = False
+# What is imported stays: to look through it for garbage again and again is a tenth of a collection.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+# What the first of the two processes of `make test` runs; the second one has programs, servers and data.
+OF_THE_FIRST = "extract fit gnn goldens graphs index judge methods metrics reports retrievers roles training tuned"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Let each of two processes under `--dist each` collect its own half: to import all the tests takes 15 s."""
+    worker, tests = getattr(config, "workerinput", {}), Path(__file__).parent
+    if "each" not in worker.get("mainargv", ()) or worker["workercount"] != 2 or tests not in collection_path.parents:
+        return None
+    is_of_the_first = collection_path.relative_to(tests).parts[0] in OF_THE_FIRST.split()
+    return None if is_of_the_first == (worker["workerid"] == "gw0") else True
 
 
 def _is_local(host: Any) -> bool:
@@ -60,3 +85,32 @@ def no_tracking(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "NETRC"):
         monkeypatch.setenv(name, str(tmp_path_factory.getbasetemp() / "wandb-home"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_reader_children() -> Iterator[dict[str, Any]]:
+    """Read the documents of all tests in one child process: to start one takes longer than to read a test's files.
+
+    Gives the methods of `DocumentReader` that start a child for each reader and end it.
+    """
+    own = {"_start": DocumentReader._start, "__exit__": DocumentReader.__exit__}
+    idle: list[subprocess.Popen[bytes]] = []
+
+    def take(reader: DocumentReader) -> subprocess.Popen[bytes]:
+        while idle:
+            if (child := idle.pop()).poll() is None:
+                return child
+        return own["_start"](reader)  # type: ignore[no-any-return]
+
+    def keep(reader: DocumentReader, *error: object) -> None:
+        if reader._child is not None and reader._child.poll() is None:
+            idle.append(reader._child)
+            reader._child = None
+        own["__exit__"](reader, *error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentReader, "_start", take)
+        patch.setattr(DocumentReader, "__exit__", keep)
+        yield own
+    for child in idle:
+        child.communicate()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 import threading
 import unicodedata
 from collections.abc import Iterator
@@ -55,14 +53,7 @@ def index(folder: Path, built: Path) -> Iterator[Index]:
         yield opened
 
 
-def test_importing_is_quick_and_loads_no_torch() -> None:
-    code = (
-        "import time; t = time.perf_counter(); import gnnrag, sys; bare = set(sys.modules); from gnnrag import Index;"
-        "print(time.perf_counter() - t, 'torch' in sys.modules, 'gnnrag.api' in bare, 'Index' in dir(gnnrag))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds, *rest = done.stdout.split()
-    assert rest == ["False", "False", "True"] and float(seconds) < 5  # under 1 on a quiet machine
+def test_a_name_that_the_package_lacks() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Indx'"):
         _ = gnnrag.Indx  # type: ignore[attr-defined]
 

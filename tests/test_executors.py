@@ -110,8 +110,15 @@ def fail(number: int) -> int:
     return number
 
 
-@everywhere
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("executor", "error"),
+    [
+        ("local", ERRORS[0]),
+        ("processes", ERRORS[2]),
+        *(pytest.param("ray", error, marks=RAY.marks) for error in ERRORS),
+    ],
+    indirect=["executor"],
+)
 def test_an_error_of_the_work_arrives_as_itself(executor: Executor, error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         list(executor.map(fail, [-1, ERRORS.index(error), -1]))
@@ -142,11 +149,10 @@ class Dies:
 
 
 @elsewhere
-@pytest.mark.parametrize("times", [1, RETRIES])
-def test_the_batch_of_a_killed_worker_is_done_again(executor: Executor, tmp_path: Path, times: int) -> None:
-    results = list(executor.map(Dies(str(tmp_path), times), range(8)))
+def test_the_batch_of_a_killed_worker_is_done_again(executor: Executor, tmp_path: Path) -> None:
+    results = list(executor.map(Dies(str(tmp_path), RETRIES), range(8)))
     assert sorted(results) == [(number, number) for number in range(8)]
-    assert len(list(tmp_path.iterdir())) == times
+    assert len(list(tmp_path.iterdir())) == RETRIES
 
 
 @elsewhere
@@ -195,7 +201,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM))]
+)
 @pytest.mark.parametrize("name", ["processes", RAY])
 def test_workers_end_with_their_driver(name: str, number: int, tmp_path: Path) -> None:
     if name == "ray":

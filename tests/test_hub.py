@@ -12,7 +12,10 @@ import pytest
 
 import gnnrag
 from gnnrag.errors import ConfigError
-from gnnrag.retrievers.gfm import SHIPPED as GNN
+from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.hub_server import HubServer, serving
 from tests.helpers.indexes import REPOSITORY
@@ -41,18 +44,24 @@ def test_a_part_and_an_index_go_over_http_and_a_run_names_them(
         line = [sys.executable, "-c", f"import gnnrag; print(gnnrag.{expression})"]
         return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
 
-    revision = python(f"push_to_hub({str(GNN)!r}, 'us/gnn')").strip()
+    network = tmp_path / "network"
+    model = QueryGNN(GNNConfig(dim=8, layers=1), HashEmbedder.dim)
+    save_checkpoint(network, Checkpoint(model, None, encoder_record(HashEmbedder()), {}))
+    revision = python(f"push_to_hub({str(network)!r}, 'us/gnn')").strip()
     assert server.main["us/gnn"] == revision and "model.safetensors" in server.commits["us/gnn"][revision]
     folder = Path(python(f"from_pretrained('us/gnn', revision={revision!r})").strip())
     assert folder.name == f"us--gnn@{revision}"
-    assert all((folder / file.name).read_bytes() == file.read_bytes() for file in GNN.iterdir())
+    assert all((folder / file.name).read_bytes() == file.read_bytes() for file in network.iterdir())
 
-    asked = ["evaluate", f"data.path={REPOSITORY / 'data/sample'}", "data.limit=2", "retriever=gfm", "method=single"]
-    run(*asked, "run.name=shipped", "index.path=index")
+    asked = [
+        "evaluate", f"data.path={REPOSITORY / 'data/sample'}", "data.limit=2", "retriever=gfm", "method=single",
+        "index.embedder.model=hash", "index.text.language=blank:en",
+    ]  # fmt: skip
+    run(*asked, "run.name=local", "index.path=index", f"gnn.checkpoint={network}")
     python("push_to_hub('index', 'us/index')")
     run(*asked, "run.name=pulled", "index.path=hub:us/index", f"gnn.checkpoint=hub:us/gnn@{revision}")
-    shipped, pulled = ([row.ranking for row in read_predictions(tmp_path / "runs" / n)] for n in ("shipped", "pulled"))
-    assert shipped == pulled
+    local, pulled = ([row.ranking for row in read_predictions(tmp_path / "runs" / n)] for n in ("local", "pulled"))
+    assert local == pulled
     assert revision in (tmp_path / "runs/pulled/config.yaml").read_text(), "a record says which revision it was"
     assert "us/none" in run(*asked, "gnn.checkpoint=hub:us/none", code=2)
 

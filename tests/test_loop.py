@@ -156,46 +156,43 @@ def test_an_empty_query_is_an_error_row(text: str) -> None:
     assert prediction.error == "ValueError: a method proposed an empty query" and retriever.asked == []
 
 
-@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select"])
-def test_a_method_that_fails_anywhere(where: str) -> None:
-    method = Asks([Query("x")])
-
-    async def fail(*_: Any) -> None:
-        raise RuntimeError(where)
-
-    setattr(method, where, fail)
-    prediction, session = answer_one(method, ToyRetriever({"x": {"a": 1.0}}))
-    assert prediction.error == f"RuntimeError: {where}"
-    assert prediction.usage["retriever_calls"] == (0 if where in ("start", "propose") else 1)
-    assert session.events[-1] == {"event": "error", "message": f"RuntimeError: {where}"}
+class _UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
 
 
 @pytest.mark.parametrize("where", ["start", "propose", "absorb", "select", "reader", "retriever"])
-def test_the_traceback_of_a_part_that_raises_is_kept_and_shown_once(where: str, tmp_path: Path, caplog) -> None:
+@pytest.mark.parametrize(
+    "error", [RuntimeError("x"), asyncio.CancelledError(), SystemExit(3), StopIteration(), _UnreadableError()]
+)
+def test_a_part_that_raises_costs_its_questions_and_is_shown_once(where: str, error, tmp_path: Path, caplog) -> None:
     async def of_my_own(*_: Any) -> Any:
-        raise ValueError(f"in {where}")
+        raise error
 
-    def in_retriever(self: Any, queries: Any) -> Any:
-        raise ValueError(f"in {where}")
+    def in_retriever(*_: Any) -> Any:
+        raise error
 
     method, retriever, reader = Asks([Query("x")]), ToyRetriever({"x": {"a": 1.0}}), read_nothing
     if where == "reader":
         reader = of_my_own
     elif where == "retriever":
-        retriever.retrieve = in_retriever.__get__(retriever)
+        retriever.retrieve = in_retriever
     else:
         setattr(method, where, of_my_own)
     loop, rows = Loop(method, retriever, reader, lambda ids: ()), list[Any]()
-    asyncio.run(loop.run(QUESTIONS[:3], lambda *row: rows.append(row)))
-    shown = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
-    name = "in_retriever" if where == "retriever" else "of_my_own"
-    assert len(shown) == 1 and name in shown[0] and "log.jsonl" in shown[0]
+    asyncio.run(asyncio.wait_for(loop.run(QUESTIONS[:3], lambda *row: rows.append(row)), 20))
     run = RunDir(tmp_path, "run", {}, {})
-    for row in rows:
-        run.add(*row)
+    for prediction, session in rows:
+        run.add(prediction, session)
+        assert prediction.usage["retriever_calls"] == (0 if where in ("start", "propose") else 1)
+        assert type(error).__name__ in prediction.error
+        assert session.events[-1] == {"event": "error", "message": prediction.error}
     run.close()
+    name = "in_retriever" if where == "retriever" else "of_my_own"
+    (shown,) = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
+    assert name in shown and "log.jsonl" in shown
     logged = [row for row in read_journal(tmp_path / "run" / "log.jsonl") if row["event"] == "question"]
-    assert len(logged) == 3 and all(f"in {name}" in row["traceback"] and __file__ in row["traceback"] for row in logged)
+    assert len(logged) == 3 and all(name in row["traceback"] and __file__ in row["traceback"] for row in logged)
 
 
 def test_our_own_messages_bring_no_traceback(caplog) -> None:

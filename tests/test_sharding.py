@@ -97,7 +97,7 @@ def test_an_answer_replaces_a_failure(run):
 def test_a_shard_of_other_settings_is_refused(run):
     run("mixed", "shard=1/2")
     with pytest.raises(ConfigError, match=r"retriever\.name"):
-        run("mixed", "retriever=dense")
+        run("mixed", "retriever=dense", "index.embedder.model=hash")
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "-1/2"])

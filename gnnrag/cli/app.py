@@ -68,7 +68,10 @@ def run(arguments: Sequence[str]) -> int:
     except (GnnragError, OSError) as error:
         if "--debug" in arguments:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        why = str(error)
+        if isinstance(error, OSError) and error.filename:
+            why = f"{error.filename}: {error.strerror}; give another place, or rights and room there"
+        print(f"error: {why}", file=sys.stderr)
         return 2 if isinstance(error, GnnragError) and not isinstance(error, StoppedError) else 1
     return 0
 

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from shutil import get_terminal_size
 from textwrap import fill, shorten
 from typing import Annotated
-from unicodedata import normalize
 
 import typer
 
@@ -24,6 +23,7 @@ from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.filters import EXAMPLE
 from gnnrag.index.index import Index, closure, exists
+from gnnrag.io import well_formed
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
 from gnnrag.run.evaluate import (
@@ -62,7 +62,7 @@ def ask(
 
     Without any of these the sample corpus is asked.
     """
-    first = settings[0] if settings else ""
+    first = well_formed(settings[0]) if settings else ""
     question = first.strip() if first and not first.endswith(".yaml") and not re.match(r"[\w.]+=", first) else ""
     if not question and not (sys.stdin.isatty() and not as_json):
         raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
@@ -81,7 +81,7 @@ def ask(
         _converse(pipeline, index)
         return 0
     answered: list[tuple[Prediction, Session]] = []
-    asyncio.run(pipeline.run([Question("ask", normalize("NFC", question))], lambda *row: answered.append(row)))
+    asyncio.run(pipeline.run([Question("ask", question)], lambda *row: answered.append(row)))
     prediction, session = answered[0]
     answer = make_answer(question, prediction, session.events, index)
     if as_json:
@@ -122,7 +122,7 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
     answers: list[Answer] = []
     with asyncio.Runner() as runner:
         try:
-            while (typed := input("\n> ").strip()) != "/quit":
+            while (typed := well_formed(input("\n> ").strip())) != "/quit":
                 if typed.startswith("/"):
                     print(_command(typed, answers, index))
                 elif typed:

@@ -80,7 +80,7 @@ def failures(predictions: Sequence[Prediction]) -> str:
 def demo(settings: Settings = []) -> None:  # noqa: B006
     """Index the sample and compare three methods on three retrievers: no language model, no network, three minutes."""
     started = time.perf_counter()
-    parts = product(("single", "multihop", "bdtr"), ("dense", "chg", "gfm"))
+    parts = product(("single", "multihop", "bdtr"), ("dense", "chg", "walk"))
     configs = [load_config(EvaluateConfig, SAMPLE, [*settings, f"method={m}", f"retriever={r}"]) for m, r in parts]
     data = load_data_for(configs[0])
     rows = []

@@ -1,6 +1,4 @@
-"""Benchmarks and people's own documents, loaded into passages and questions."""
+"""Benchmarks and people's own documents, loaded into passages and questions (`base.load_dataset`).
 
-from gnnrag.datasets.base import Dataset, fingerprint, load_dataset, load_passages, load_questions
-from gnnrag.datasets.chunk import Chunking
-
-__all__ = ["Chunking", "Dataset", "fingerprint", "load_dataset", "load_passages", "load_questions"]
+Imports nothing itself: the child process that reads documents is started often and needs few of these modules.
+"""

@@ -16,7 +16,7 @@ from random import Random
 from typing import Literal
 
 from gnnrag.config import DataConfig, shipped
-from gnnrag.datasets import folder, hipporag, jsonl, kb
+from gnnrag.datasets import folder, hipporag, jsonl, kb, kgqa
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
@@ -99,7 +99,7 @@ def load_dataset(
 
     Args:
         path: a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
-            folder with `kb.txt`; a release of `long_documents`; a folder of own documents, or one document.
+            folder with `kb.txt`; a release of `kgqa` or `long_documents`; a folder of own documents, or one document.
         split: which `questions.<split>.jsonl`; ignored by releases; see also `kb.question_files`.
         questions: another questions file, canonical `.jsonl` or release `.json`.
         limit: keep the first so many questions; of a knowledge base, of each file.
@@ -114,9 +114,13 @@ def load_dataset(
     if sample and limit is not None:
         raise ConfigError("give data.limit for the first questions, or data.sample for a draw, not both")
     source, skips = find_source(Path(path)), Skips()
-    passages = _passages(source, chunking or Chunking(), skips)
     nodes: Mapping[str, tuple[str, ...]] = {}
-    if source.layout == "kb":
+    graphs: dict[str, list[kgqa.Triple]] = {}
+    passages = [] if source.layout == "kgqa" else _passages(source, chunking or Chunking(), skips)
+    if source.layout == "kgqa":
+        rows = kgqa.load(source.path, split, limit)
+        loaded, graphs = [question for question, _ in rows], {question.id: graph for question, graph in rows}
+    elif source.layout == "kb":
         files = [Path(questions)] if questions else kb.question_files(source.path, split)
         loaded, nodes = kb.load_questions(files, passages, limit), kb.passage_nodes(source.path)
         limit = None if len(files) > 1 else limit
@@ -133,6 +137,9 @@ def load_dataset(
         if limit is not None and len(loaded) >= limit:
             note = f"data.limit={limit} takes the first questions of a file; data.sample={limit} draws by type"
             skips.notes.append(note)
+    if source.layout == "kgqa":
+        passages = [passage for question in asked for passage in kgqa.passages_of(question, graphs[question.id])]
+        nodes = {passage.id: kgqa.nodes_of(passage) for passage in passages}
     return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
 
@@ -200,6 +207,8 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
         return hipporag.load_passages(source.path, source.name, skips)
     if source.layout == "kb":
         return kb.load_passages(source.path, skips)
+    if source.layout == "kgqa":
+        raise DataError(source.path, "has a graph for each question: its corpus are those of the questions asked")
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
     passages = _LONG[source.layout][0](source.path, chunking, skips)
@@ -226,7 +235,7 @@ def _questions(
 
 
 # ------------------------------------------------------------------------------------------------ what a path holds
-Layout = Literal["canonical", "release", "kb", "folder", "multihop_rag", "graphrag_bench", "ultradomain"]
+Layout = Literal["canonical", "release", "kb", "kgqa", "folder", "multihop_rag", "graphrag_bench", "ultradomain"]
 _CORPUS, _QUESTIONS = "_corpus.json", "_questions.json"
 # Where GraphRAG-Bench keeps documents and questions: as released, and put side by side.
 _PLACES = (("Datasets/Corpus", "Datasets/Questions"), ("Corpus", "Questions"), (".", "."))
@@ -287,6 +296,8 @@ def _of_folder(path: Path) -> Source:
         return Source("canonical", path, name)
     if (path / kb.FILE).is_file():
         return Source("kb", path, name)
+    if kgqa.is_release(path):
+        return Source("kgqa", path, name)
     releases = [Source("release", p, p.name.removesuffix(_CORPUS)) for p in sorted(path.glob(f"*{_CORPUS}"))]
     releases = releases or [*_multihop_rag(path), *_graphrag_bench(path), *_domains(path)]
     if len(releases) > 1:

@@ -21,7 +21,7 @@ from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.metadata import with_one_type
-from gnnrag.errors import DataError, GnnragError
+from gnnrag.errors import DataError
 from gnnrag.io import read_object, write_json
 from gnnrag.types import OnProgress, Passage, no_progress
 
@@ -52,11 +52,8 @@ def write_report(index: Path, reports: Iterable[FileReport], gone: Collection[st
 
 
 def read_report(index: Path) -> dict[str, dict[str, Any]]:
-    """Return the rows of an index's report by file; none where it has no report, or one that cannot be read."""
-    try:
-        return {row["file"]: row for row in read_object(index / REPORT)["documents"]}
-    except (OSError, GnnragError, ValueError, KeyError, TypeError):
-        return {}
+    """Return the rows of an index's report by file; none where it has no report."""
+    return {row["file"]: row for row in read_object(index / REPORT).get("documents", ())}
 
 
 def summary(reports: Sequence[FileReport]) -> list[str]:

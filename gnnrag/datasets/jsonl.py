@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from unicodedata import normalize
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from gnnrag.datasets.metadata import own_fields, with_one_type
 from gnnrag.errors import DataError
+from gnnrag.io import well_formed, well_formed_json
 from gnnrag.types import GoldHop, Passage, Question
 
 T = TypeVar("T")
@@ -31,13 +31,11 @@ MAX_FILE_BYTES = 2_000_000_000  # of a file that is read whole
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
-    return text
+    return well_formed(text)  # rows from Python, too
 
 
 def _number_as_text(value: Any) -> Any:
-    """Return a number as text, and text in the one form in which names are compared: a Mac writes é as two signs."""
-    value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    return normalize("NFC", value) if isinstance(value, str) else value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Filled = Annotated[str, AfterValidator(_not_blank)]
@@ -62,7 +60,7 @@ def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield (line, id, object) as `read_jsonl`; the id is the line where a row has none. DataError: a repeated id."""
     lines: dict[str, int] = {}
     for line, row in read_jsonl(path):
-        key = normalize("NFC", str(row.get("id", line)))
+        key = str(row.get("id", line))
         if key in lines:
             raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
         lines[key] = line
@@ -84,7 +82,7 @@ def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (1-based line, text without its line end) for lines that are not blank. DataError: unreadable."""
-    for number, line in enumerate(decode_utf8(path, read_whole(path)).split("\n"), start=1):
+    for number, line in enumerate(well_formed(decode_utf8(path, read_whole(path))).split("\n"), start=1):
         if line.strip():
             yield number, line.rstrip("\r")
 
@@ -131,15 +129,13 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 
 def _parse(path: Path, text: str, line: int | None = None) -> Any:
     try:
-        value = json.loads(text)
+        value = json.loads(well_formed(text))
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg} at column {error.colno}; is the file complete?"
         raise DataError(path, problem, line or error.lineno) from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         raise DataError(path, f"is not usable JSON: {error}", line) from error
-    if "\\ud" in text.lower():  # half a surrogate pair can be neither written nor sent
-        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    return value
+    return well_formed_json(value) if "\\u" in text else value  # what is escaped is not yet in one form
 
 
 @dataclass
@@ -232,7 +228,8 @@ def load_passages(path: Path) -> list[Passage]:
         )
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
-    return with_one_type(passages)
+    has_fields = any(passage.metadata for passage in passages)
+    return with_one_type(passages) if has_fields else passages
 
 
 def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpus: str | Path = "") -> list[Question]:
@@ -276,7 +273,7 @@ def _question(path: Path, line: int, row: Mapping[str, Any]) -> Question:
     return Question(
         id=fields.id,
         text=fields.question,
-        answers=() if is_unanswerable(row) else tuple(fields.answers),
+        answers=() if is_unanswerable(row) else tuple(map(well_formed, fields.answers)),
         type=fields.type,
         gold=tuple(dict.fromkeys(fields.gold)),
         decomposition=tuple(GoldHop(hop.question, hop.answer, hop.gold) for hop in fields.decomposition),

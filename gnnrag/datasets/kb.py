@@ -72,14 +72,10 @@ class Part:
 
     @property
     def passage(self) -> Passage:
-        """The part as text; the title is the entity's name."""
-        return Passage(self.id, self.name, self.summary())
-
-    def summary(self, facts: int | None = None) -> str:
-        """Return what the entity is, and its first facts (None: all)."""
-        kinds = kinds_of(self.type)
+        """The part as text: what the entity is, and its facts; the title is the entity's name."""
+        kinds = [_NOUNS.get(kind, f"a {kind}") for kind in self.type.split("|") if kind]
         first = [f"{self.name} is {' and '.join(kinds)}."] if kinds else []
-        return " ".join([*first, *(state(fact, self.name) for fact in self.triples[:facts])])
+        return Passage(self.id, self.name, " ".join([*first, *(state(fact, self.name) for fact in self.triples)]))
 
 
 def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
@@ -119,11 +115,6 @@ def state(triple: Triple, of: str) -> str:
     sentence = template.format(head=head, relation=relation.replace("_", " "), tail=tail)
     # A name may bring its own full stop: Sammy Davis Jr.
     return sentence[:-1] if sentence[-2] in ".!?" else sentence
-
-
-def kinds_of(types: str) -> list[str]:
-    """Return the types of an entity as words, such as `a movie`."""
-    return [_NOUNS.get(kind, f"a {kind}") for kind in types.split("|") if kind]
 
 
 def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
@@ -181,10 +172,9 @@ def question_files(folder: Path, split: str) -> list[Path]:
 def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: int | None = None) -> list[Question]:
     """Return the questions of some files (canonical, or `.txt` of MetaQA), in order, with their answers as gold nodes.
 
-    `extra` has `nodes` (the answers, unless given), `anchor` (the entity a question starts from, where given) and
-    `relations` from there to the answers (where given, or by MetaQA's type; see `metrics.traces`). Without `gold`, gold
-    are the first parts of the answers' articles: an article that states the last triple from the other side may be one
-    of dozens. `limit` is per file.
+    `extra` has `nodes` (the answers, unless given) and `anchor` (the entity a question starts from, where given).
+    Without `gold`, gold are the first parts of the answers' articles: an article that states the last triple from the
+    other side may be one of dozens. `limit` is per file.
 
     Raises DataError for a broken file, an id in two files, or an answer or anchor that is no entity.
     """
@@ -205,16 +195,13 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
 def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Question:
     extra = dict(question.extra)
     nodes = list(extra.get("nodes", question.answers))
-    relations = list(extra.get("relations", relations_of(question.type)))
     anchor = extra.get("anchor")
     for name in [*nodes, *([] if anchor is None else [anchor])]:
         if name not in names:
             hint = nearest(str(name), names)[:200]
             raise DataError(file, f"question {question.id!r} names {name!r}, which is no entity. {hint}")
     gold = question.gold or tuple(dict.fromkeys(nodes))
-    return replace(
-        question, gold=gold, extra=extra | {"nodes": nodes} | ({"relations": relations} if relations else {})
-    )
+    return replace(question, gold=gold, extra=extra | {"nodes": nodes})
 
 
 # What joins a film to a thing of each kind that MetaQA's types of questions name. All triples are of a film.

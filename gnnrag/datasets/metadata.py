@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import date
 from email.utils import parsedate_to_datetime
 from typing import Any
-from unicodedata import normalize
 
 from gnnrag.types import Passage, Scalar
 
@@ -30,7 +29,6 @@ def own_fields(row: Mapping[str, Any]) -> dict[str, Scalar]:
     """
     fields: dict[str, Scalar] = {}
     for key, value in row.items():
-        key, value = normalize("NFC", key), normalize("NFC", value) if isinstance(value, str) else value
         name = re.sub(r"\W+", "_", key.strip().lower()).strip("_")[:60]
         is_scalar = isinstance(value, bool | str | int) or (isinstance(value, float) and math.isfinite(value))
         if not name or not is_scalar or len(str(value)[: LONGEST + 1]) > LONGEST or len(fields) >= MOST_FIELDS:

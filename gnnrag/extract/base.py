@@ -59,7 +59,6 @@ class Extraction:
     details: tuple[EntityRecord, ...] = ()  # types and descriptions of entities
     relations: tuple[RelationRecord, ...] = ()  # described relations, where they are written instead of triples
     hyperedges: tuple[HyperedgeRecord, ...] = ()  # n-ary facts
-    statements: tuple[str, ...] = ()  # of each triple, what says it in words; or empty
     is_sentences: bool = False  # relations of triples are the sentences that join head and tail, not predicates
     names_are_ids: bool = False  # equal names are one thing, different ones are not (a curated knowledge base)
     weights: tuple[float, ...] = ()  # of each triple, how strong it is; or empty: 1 each

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl_by_id
-from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
-from gnnrag.datasets.metaqa_text import article, read_seed, sentence
+from gnnrag.datasets.kb import Part, parts_of, read_triples
+from gnnrag.datasets.kgqa import facts_in, nodes_of
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
 from gnnrag.extract.entity_types import opening, type_names
@@ -110,8 +110,8 @@ def read_extractions(path: Path) -> dict[str, Extraction]:
 class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
-    `config.path` is the `kb.txt`, or a folder that `gnnrag.datasets.metaqa_text` wrote, which adds descriptions. Names
-    are kept: equal ones are one entity, all others differ. An entity of two types has both, joined by "|".
+    `config.path` is the `kb.txt`. Names are kept: equal ones are one entity, all others differ. An entity of two types
+    has both, joined by "|".
     """
 
     def __init__(self, config: ExtractConfig) -> None:
@@ -119,19 +119,12 @@ class KnowledgeBaseExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return (
-            ["kb", 2, _digest(self.path)] if self.seed is None else ["kb", "text", self.seed, _digest(self.path / FILE)]
-        )
-
-    @cached_property
-    def seed(self) -> int | None:
-        """By which the articles of a folder were written; None: `path` is a `kb.txt`."""
-        return read_seed(self.path) if self.path.is_dir() else None
+        return ["kb", 2, _digest(self.path)]
 
     @cached_property
     def parts(self) -> Mapping[str, Part]:
         """Passage id to what the knowledge base says there."""
-        return {part.id: part for part in parts_of(read_triples(self.path if self.seed is None else self.path / FILE))}
+        return {part.id: part for part in parts_of(read_triples(self.path))}
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         return [passage.id, passage.title, passage.text]
@@ -142,17 +135,20 @@ class KnowledgeBaseExtractor(Extractor):
 
     def _extract(self, passage: Passage) -> Extraction | None:
         part = self.parts.get(passage.id)
-        if part is None or passage.title != part.name:
+        if part is None or passage.title != part.name or passage.text != part.passage.text:
             return None
-        text, mentions = (part.passage.text, part.neighbours) if self.seed is None else article(part, self.seed)
-        if passage.text != text:
-            return None
-        if self.seed is None:
-            names = dict.fromkeys([part.name, *(name for h, _, t in part.triples for name in (h, t))])
-            return Extraction(
-                tuple(names), part.triples, details=(EntityRecord(part.name, part.type),), names_are_ids=True
-            )
-        names = dict.fromkeys([part.name, *mentions])
-        about = EntityRecord(part.name, part.type, self.parts[part.name].summary(3))
-        statements = tuple(sentence(triple, triple[0], None) for triple in part.triples)
-        return Extraction(tuple(names), part.triples, details=(about,), statements=statements, names_are_ids=True)
+        names = dict.fromkeys([part.name, *(name for h, _, t in part.triples for name in (h, t))])
+        return Extraction(tuple(names), part.triples, details=(EntityRecord(part.name, part.type),), names_are_ids=True)
+
+
+class FactsExtractor(Extractor):
+    """Reads the facts that a passage of `gnnrag.datasets.kgqa` states, a line each. Names are kept as in `kb`."""
+
+    identity = ("facts", 1)
+
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        return passage.text
+
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        rows = ((nodes_of(passage), tuple(facts_in(passage.text))) for passage in passages)
+        return [Extraction(names, facts, names_are_ids=True) if facts else None for names, facts in rows]

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-# Index stages that the networks of each mode read.
-NODE_STAGES = (
-    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
-)  # fmt: skip
+# Index stages that the walk over passages and the networks of each mode read.
+WALK_STAGES = ("hierarchy", "embeddings", "lexical", "message_graph", "entity_vectors", "relation_vectors")
+NODE_STAGES = (*WALK_STAGES, "sentence_vectors")
 ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 
@@ -28,13 +27,10 @@ class GNNConfig:
     shortcut: bool = True  # residual connections
     concat_hidden: bool = False  # the head reads the states of all layers
     fusion: Literal["none", "early", "late", "both"] = "both"  # where node text and features enter
-    question_text: bool = True  # the question's vector takes part; false: it is known by seeds and features alone
     node_text: bool = True  # vectors of the nodes' texts take part, where the graph has them
     features: list[str] = field(
         default_factory=list
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
-    residual: bool = False  # scores start as log(walk) + 2 dense (+ 1.5 follow + 0.5 open, where they are features)
-    edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
     delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
     link_vectors: bool = False  # mode entity: names that are not spelt as in the graph are linked by vectors

@@ -93,7 +93,6 @@ def import_released(state: Mapping[str, Tensor], path: Path, aggregate: str = "s
 
 
 RECORD = "config.json"
-_PLAIN = {"revision": None, "query_prefix": "", "document_prefix": ""}  # of encoders, where a record does not say it
 
 
 @dataclass
@@ -127,7 +126,7 @@ def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> 
     kinds = {"network": dict, "encoder": dict, "facts": dict, "ranker": (dict, type(None))}
     path = folder / RECORD
     record = read_record(path, kinds, "gnn.checkpoint must name a folder that training wrote")
-    if problem := difference({**record, "encoder": {**_PLAIN, **record["encoder"]}}, expected or {}):
+    if problem := difference(record, expected or {}):
         raise ArtefactError(f"{path}: {problem}; use a checkpoint trained with these settings, or train one")
     ranker = read_settings(RankerConfig, record["ranker"], path) if record["ranker"] else None
     try:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from gnnrag.gnn.subgraph import Subgraph
 
 
 class SortedEdges:
@@ -27,21 +31,11 @@ class SortedEdges:
         return cls(order, source[order], relation[order], target[order], num_nodes)
 
     @cached_property
-    def _is_first(self) -> Tensor:
-        """Which edges are the first of their (target, relation). Shape (E,), bool."""
-        is_first = torch.ones_like(self.target, dtype=torch.bool)
-        is_first[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
-        return is_first
-
-    @cached_property
     def pair_starts(self) -> Tensor:
         """First edge of each distinct (target, relation). Shape (P,), int64."""
-        return self._is_first.nonzero().flatten()
-
-    @property
-    def pair_of_edge(self) -> Tensor:
-        """Number of each edge's (target, relation). Shape (E,), int64."""
-        return self._is_first.cumsum(0) - 1
+        is_first = torch.ones_like(self.target, dtype=torch.bool)
+        is_first[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
+        return is_first.nonzero().flatten()
 
     @cached_property
     def reverse(self) -> SortedEdges:
@@ -79,7 +73,7 @@ class GraphBatch:
 
     *Shared*: all B questions look at the same N nodes; column b of `seeds` and `features` belongs to question b, and
     `owner` is None. *Blocks*: each question has its own pruned subgraph, all of them side by side in one graph of N =
-    sum of N_b nodes; then B = 1, `owner[v]` is the question of node v, and edges may have features of their own.
+    sum of N_b nodes; then B = 1, and `owner[v]` is the question of node v.
     """
 
     source: Tensor  # (E,) int64, both directions of every triple; messages flow from source to target
@@ -91,7 +85,6 @@ class GraphBatch:
     seeds: Tensor  # (N, B) weight of each node as a seed, 0 for most
     features: Tensor | None = None  # (N, B, K) of (question, node)
     node_vectors: Tensor | None = None  # (N, F) of the nodes' texts
-    edge_features: Tensor | None = None  # (E, K') of (question, edge), blocks layout only
     is_kept: Tensor | None = None  # (E,) bool, false: the edge is hidden; None: all are seen
     owner: Tensor | None = None  # (N,) int64 question of each node in the blocks layout
     edges: SortedEdges | None = None  # where batches share them; see `sorted`
@@ -117,3 +110,26 @@ class GraphBatch:
         edges = self.sorted().edges
         assert edges is not None
         return edges if self.is_kept is None else edges.keep(self.is_kept)
+
+
+def join(parts: Sequence[Subgraph]) -> GraphBatch:
+    """Put subgraphs, which may be of several graphs, side by side in the blocks layout."""
+    sizes = [len(part.nodes) for part in parts]
+    firsts = np.cumsum([0, *sizes[:-1]])
+    first_relations = np.cumsum([0, *(len(part.relations) for part in parts[:-1])])
+
+    def put(arrays: Sequence[np.ndarray], kind: type = np.float32) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(np.concatenate(arrays).astype(kind, copy=False)))
+
+    return GraphBatch(
+        source=put([part.source + first for part, first in zip(parts, firsts, strict=True)], np.int64),
+        relation=put([part.relation + first for part, first in zip(parts, first_relations, strict=True)], np.int64),
+        target=put([part.target + first for part, first in zip(parts, firsts, strict=True)], np.int64),
+        num_nodes=sum(sizes),
+        relation_vectors=put([part.relation_vectors for part in parts]),
+        questions=torch.from_numpy(np.stack([part.question for part in parts]).astype(np.float32)),
+        seeds=put([part.seeds for part in parts])[:, None],
+        features=put([part.features for part in parts])[:, None],
+        node_vectors=put([part.node_vectors for part in parts]),
+        owner=put([np.full(size, number) for number, size in enumerate(sizes)], np.int64),
+    )

@@ -91,7 +91,7 @@ class EntityQuestion:
 
     text: str  # what is embedded
     seeds: dict[int, float]  # entities, and how surely the question names them
-    branch: str  # exact, dense_link, facts, names; none: nothing is named and vectors do not link
+    branch: str  # given, exact, dense_link, facts, names; none: nothing is named and vectors do not link
 
 
 class EntityQuestions:
@@ -104,7 +104,7 @@ class EntityQuestions:
         self.index, self.config = index, config
         knowledge: MessageKnowledge = index.read("message_graph")
         self.whole = knowledge.graph
-        self.is_kb = index.config.extract.method == "kb"
+        self.is_kb = index.config.extract.is_kb
         first = 0 if knowledge.grounding is None else len(STRUCTURE)
         kept = self.whole.triples
         kept = kept[(kept[:, 1] >= first) | (first > 0) & (kept[:, 1] == SIMILAR)]
@@ -131,8 +131,24 @@ class EntityQuestions:
         """Rows of the triples that are facts."""
         return np.arange(len(self.graph.triples))
 
-    def find(self, text: str) -> EntityQuestion:
-        """Return where a question starts and the text to embed."""
+    def facts_of(self, mask: np.ndarray) -> np.ndarray:
+        """Return the facts that some passages, (num_passages,) bool, state: a graph of its own. Shape (n, 3), int64."""
+        extractions, graph = self.index.read("extraction"), self.graph
+        facts = {fact for passage in np.flatnonzero(mask).tolist() for fact in extractions[passage].triples}
+        rows = [(graph.position[head], self._relations[name], graph.position[tail]) for head, name, tail in facts]
+        return np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
+
+    @cached_property
+    def _relations(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.graph.relations)}
+
+    def find(self, text: str, given: Sequence[str] = ()) -> EntityQuestion:
+        """Return where a question starts, at the entities that are `given` if any, and the text to embed."""
+        if given:
+            for name in given if self.config.delexicalise else ():
+                text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", STAND_IN, text, flags=re.IGNORECASE)
+            known = {self.graph.position[name]: 1.0 for name in given if name in self.graph.position}
+            return EntityQuestion(text, known, "given" if known else "none")
         found = self.names.find_all(text)[: 1 if self.is_kb else None]
         if found:
             shown = text
@@ -194,28 +210,35 @@ class Neighbourhoods:
         kept = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
         return Lists(kept, self._ends.values[rank < self.config.fan])
 
-    def cut(self, found: EntityQuestion, vector: np.ndarray) -> Subgraph:
-        """Return what the network sees of a question with an (F,) text vector: all edges among its nodes."""
-        nodes = self.nodes(sorted(found.seeds))
-        rows = self._ends.places(nodes)
-        place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))
-        rows, place = (part[nodes[place] == self._edges[2][rows]] for part in (rows, place))
-        relations = np.unique(self._edges[1][rows])
+    def cut(self, found: EntityQuestion, vector: np.ndarray, facts: np.ndarray | None = None) -> Subgraph:
+        """Return what the network sees of a question with an (F,) text vector: all edges among its nodes.
+
+        `facts`, (n, 3): the graph of the question where it has one of its own, whatever its size.
+        """
         graph, config, vectors = self.source.graph, self.source.config, self.source.relation_vectors
+        if facts is None:
+            nodes = self.nodes(sorted(found.seeds))
+            rows = self._ends.places(nodes)
+            edges = self._edges[:, rows[np.isin(self._edges[2][rows], nodes)]]
+        else:
+            head, relation, tail = facts.T
+            inverse = np.stack([tail, relation + graph.num_relations, head])
+            edges = np.concatenate([facts.T, inverse], axis=1)
+            nodes = np.union1d(edges[0], np.array(list(found.seeds), dtype=np.int64))
+        relations = np.unique(edges[1])
         seeds = np.zeros(len(nodes), dtype=np.float32)
         for entity, sure in found.seeds.items():
             seeds[np.searchsorted(nodes, entity)] = sure * seed_weight(graph, config, entity)
         return Subgraph(
             nodes=nodes,
             passages=np.full(len(nodes), -1),
-            source=np.searchsorted(nodes, self._edges[0][rows]),
-            relation=np.searchsorted(relations, self._edges[1][rows]),
-            target=place,
+            source=np.searchsorted(nodes, edges[0]),
+            relation=np.searchsorted(relations, edges[1]),
+            target=np.searchsorted(nodes, edges[2]),
             relations=relations,
             relation_vectors=np.asarray(vectors[relations], dtype=np.float32),
             question=vector.astype(np.float32),
             seeds=seeds,
             features=np.zeros((len(nodes), 0), np.float32),
-            edge_features=np.zeros((len(rows), 0), np.float32),
             node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,25 +13,17 @@ import torch
 from torch import nn
 
 from gnnrag.gnn import RankerConfig
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import Subgraph, join
+from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question
 
 KS = (1, 2, 5, 10)
 KEPT = 10  # places of a ranking in the report
-
-
-def rank_examples(model: nn.Module, examples: Iterable[Example], device: torch.device) -> list[dict[str, Any]]:
-    """Rank candidates, one question at a time; a `ranking_row` of corpus positions each."""
-    rows = []
-    for example in examples:
-        logits, order = ranked(model, example, device)
-        rows.append(ranking_row(example, example.subgraph.passages, logits, order))
-    return rows
 
 
 def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray) -> dict[str, Any]:
@@ -95,9 +87,6 @@ class ExampleSet:
         self._files = [folder / f"{digest([VERSION, key, q.text])[:24]}.npz" for q in self.questions]
         self._make(progress)
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
     def __getitem__(self, i: int) -> Example:
         subgraph, gold = self._subgraph(i), self._gold[i]
         targets = subgraph.targets(gold)
@@ -110,8 +99,9 @@ class ExampleSet:
         return True
 
     def rank(self, model: Any, items: Sequence[int], device: Any) -> list[dict[str, Any]]:
-        """Rank the passages of some questions; see `rank_examples`."""
-        return rank_examples(model, (self[i] for i in items), device)
+        """Rank the passages of some questions, one at a time; a `ranking_row` of corpus positions each."""
+        examples = [self[i] for i in items]
+        return [ranking_row(e, e.subgraph.passages, *ranked(model, e, device)) for e in examples]
 
     def _make(self, progress: Callable[[int], None], block: int = 16) -> None:
         missing = [i for i, file in enumerate(self._files) if not file.exists()]
@@ -156,12 +146,9 @@ class EntitySet:
         self._vectors: dict[str, np.ndarray] = {}
         self._starts: dict[int, EntityQuestion] = {}
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
     def __getitem__(self, i: int) -> Example:
         found, (gold, unknown) = self._found(i), self._gold(i)
-        subgraph = self.near.cut(found, self._vector(found.text))
+        subgraph = self.near.cut(found, self._vector(found.text), self._facts(i))
         is_seed = np.isin(subgraph.nodes, list(found.seeds))
         targets = np.isin(subgraph.nodes, gold) & ~is_seed
         return Example(self.questions[i].id, subgraph, ~is_seed, targets, len(gold) + unknown - int(targets.sum()))
@@ -172,8 +159,14 @@ class EntitySet:
 
     def _found(self, i: int) -> EntityQuestion:
         if i not in self._starts:
-            self._starts[i] = self.source.find(self.questions[i].text)
+            question = self.questions[i]
+            self._starts[i] = self.source.find(question.text, question.extra.get("seeds", ()))
         return self._starts[i]
+
+    def _facts(self, i: int) -> np.ndarray | None:
+        """Return the graph of a question that has one of its own; see `gnnrag.datasets.kgqa`."""
+        scope = self.questions[i].extra.get("scope")
+        return self.source.facts_of(self.source.index.matching(scope)) if scope else None
 
     def _gold(self, i: int) -> tuple[list[int], int]:
         """Return the answers, and how many more there are that the graph does not have: nothing can find these."""
@@ -184,13 +177,13 @@ class EntitySet:
     def _vector(self, text: str) -> np.ndarray:
         """Return the vector of a text; questions that differ by their names alone are one text."""
         if not self._vectors:  # all at once: without their names, questions have few texts
-            texts = list(dict.fromkeys(self._found(i).text for i in range(len(self))))
+            texts = list(dict.fromkeys(self._found(i).text for i in range(len(self.questions))))
             rows = self.source.index.embedder.encode(texts, is_query=True)
             self._vectors = dict(zip(texts, rows.astype(np.float32), strict=True))
         return self._vectors[text]
 
     def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
-        """Rank the entities of some questions' neighbourhoods; rows as of `rank_examples`, and what F1 is made of."""
+        """Rank the entities of some questions' neighbourhoods; each a `ranking_row` and what F1 is made of."""
         return [self._row(model, i, device) for i in items]
 
     def _row(self, model: nn.Module, i: int, device: torch.device) -> dict[str, Any]:

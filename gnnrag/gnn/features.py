@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ import numpy as np
 
 from gnnrag.gnn import GNNConfig
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
-from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, gather
+from gnnrag.graphs.messages import MessageGraph, gather
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:
@@ -34,15 +33,12 @@ _RUN = re.compile(r"\b[^\W\d_a-z][\w'’.-]*(?:\s+(?:[^\W\d_a-z][\w'’.-]*|of|t
 class Seeds:
     """Nodes to start from."""
 
-    nodes: np.ndarray  # distinct, ascending; (n,) int64
+    nodes: np.ndarray  # distinct, ascending, at least one; (n,) int64
     values: np.ndarray  # weights in (0, 1]; (n,) float32
-    confidence: Mapping[int, tuple[float, float]]  # by node id: sureness, rarity of the name
     branch: str  # exact, dense_link, facts, names, search (passages alone)
 
     def weights(self, nodes: np.ndarray) -> np.ndarray:
         """Return the weight of each of some nodes, 0 for those that are no seeds. Shape of `nodes`, float32."""
-        if not len(self.nodes):
-            return np.zeros(len(nodes), dtype=np.float32)
         where = np.minimum(np.searchsorted(self.nodes, nodes), len(self.nodes) - 1)
         return np.where(self.nodes[where] == nodes, self.values[where], 0.0).astype(np.float32)
 
@@ -64,23 +60,21 @@ def find_seeds(
     """Return where a question starts, from its names, (F,) vector and (num_passages,) `passage_prior`."""
     graph = graphs.graph
     found: defaultdict[int, float] = defaultdict(float)
-    confidence: dict[int, tuple[float, float]] = {}
     branch = "exact" if linked.names else "search"
     for name in linked.names:
-        _add_name(graphs, name, prior, found, confidence)
+        _add_name(graphs, name, prior, found)
     if entities := link_by_vector(graphs, text, frozenset(linked.rest)):
         branch = branch if linked.names else "dense_link"
     if not found and not entities:
         entities, branch = nearest_entities(graphs, vector)
     for entity, sure in entities.items():
         found[entity] = max(found[entity], seed_weight(graph, graphs.config, entity) * sure)
-        confidence.setdefault(entity, (sure, 0.0))
     best = np.argsort(-prior, kind="stable")[: graphs.sizes.seed_passages]
     for passage, value in zip(best.tolist(), (_PRIOR_MASS * prior[best] / prior[best].sum()).tolist(), strict=True):
         found[graph.first_passage + passage] += value
     nodes = np.array(sorted(found), dtype=np.int64)
     values = np.minimum([found[node] for node in nodes.tolist()], 1.0).astype(np.float32)
-    return Seeds(nodes, values, confidence, branch)
+    return Seeds(nodes, values, branch)
 
 
 def seed_weight(graph: MessageGraph, config: GNNConfig, entity: int) -> float:
@@ -88,22 +82,15 @@ def seed_weight(graph: MessageGraph, config: GNNConfig, entity: int) -> float:
     return 1.0 / max(int(graph.document_frequency[entity]), 1) if config.seed_weight else 1.0
 
 
-def _add_name(
-    graphs: QuestionGraphs,
-    name: LinkedName,
-    prior: np.ndarray,
-    found: defaultdict[int, float],
-    confidence: dict[int, tuple[float, float]],
-) -> None:
+def _add_name(graphs: QuestionGraphs, name: LinkedName, prior: np.ndarray, found: defaultdict[int, float]) -> None:
     """Add the entity of a name, the passages that bear it as title, and the sentences that alone have it."""
     graph = graphs.graph
-    rare = graphs.index.titles.rarity(name.key.split())
     sure = name.title.confidence if name.title else 1.0
     entity = graph.position.get(name.key, graph.position.get(name.title.form) if name.title else None)
     if entity is not None:
         found[entity] = max(found[entity], sure * seed_weight(graph, graphs.config, entity))
-        confidence[entity] = max(confidence.get(entity, (0.0, 0.0)), (sure, rare))
     else:
+        rare = graphs.index.titles.rarity(name.key.split())
         for phrase in graphs.index.hierarchy.phrase_nodes(name.key):
             around = graphs.index.hierarchy.adjacency
             for node in around.indices[around.indptr[phrase] : around.indptr[phrase + 1]].tolist():
@@ -115,7 +102,6 @@ def _add_name(
         for passage, share in zip(passages, (shares / shares.sum()).tolist(), strict=True):
             node = graph.first_passage + passage
             found[node] = max(found[node], sure * share)
-            confidence[node] = max(confidence.get(node, (0.0, 0.0)), (sure, rare))
 
 
 def link_by_vector(
@@ -156,32 +142,15 @@ def nearest_entities(graphs: QuestionGraphs | EntityQuestions, vector: np.ndarra
 NODE_FEATURES = (
     "is_entity", "is_passage", "is_sentence",
     "dense",  # cosine of question and node text, negative ones cut off
-    "dense_rank",  # 1 / log2(1 + rank) among the corpus's passages, or the subgraph's sentences
     "lexical",  # BM25 score as a share of the best passage's
-    "lexical_rank",
     "prior",  # both searches, sharpened
     "overlap",  # share of the question's words (names left out) in the sentence, or in the passage's sentences
-    "best_overlap",  # ... in the passage's best sentence
-    "names",  # share of the question's names that the sentence or passage mentions
-    "title",  # how surely a name of the question stands for the entity or passage
-    "rarity",  # how rare that name is
     "seed",  # weight as a seed
     "degree",  # log(1 + degree) as a share of the largest
-    "first",  # 1 / (1 + place) of the sentence in its passage
     "walk",  # mass that a short walk from the seeds leaves at the passage, a share of the largest
     "follow",  # the same of a walk from the passages that walk and search like best; the largest is that of another one
     "open",  # share of the question's words that the best of those leaves open, in the passage's sentences
 )  # fmt: skip
-GIVEN = ("walk", "follow", "open")  # answers of a graph method of its own: a network reads them where they are named
-EDGE_FEATURES = (
-    "nearness",  # how near the question's words stand to the mention that the edge rests on
-    "confidence",  # of the link behind the edge
-    "rarity",  # of the mentioned phrase
-    "overlap",  # of the sentence that the edge starts or ends at
-    "dense",  # cosine of question and that sentence
-    "relation",  # cosine of question and the relation of a fact
-)
-DEFAULT_NODE = tuple(name for name in NODE_FEATURES if name not in GIVEN)
 _FLOOR = 1e-3  # of a walk's share, before its logarithm
 LEADS = 3  # passages that the second walk starts from
 
@@ -197,6 +166,7 @@ class QuestionView:
     dense: np.ndarray
     lexical: np.ndarray
     prior: np.ndarray
+    passages: np.ndarray  # positions of those to look at, which the first walk likes best, ascending
     walk: np.ndarray
     leads: np.ndarray  # (LEADS,) passages that the second walk starts from, the best first
     follow: np.ndarray
@@ -208,7 +178,7 @@ class QuestionView:
 
 
 def leads_of(walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of some passages a network with `residual` starts from as the best, and their weights, 1 at most.
+    """Return which of some passages the second walk starts from, the best first, and their weights, 1 at most.
 
     Both (LEADS,), or as many as there are; of equals the first.
     """
@@ -234,88 +204,32 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
     out = np.zeros((len(nodes), len(NODE_FEATURES)))
     col = {name: out[:, i] for i, name in enumerate(NODE_FEATURES)}
     col["is_entity"][:one] = col["is_passage"][one:two] = col["is_sentence"][two:] = 1.0
-    inner = graphs.sentence_vectors[sentences] @ view.vector
     col["dense"][:one] = graphs.entity_vectors[entities] @ view.vector
-    col["dense"][one:two], col["dense"][two:] = view.dense[passages], inner
-    col["dense_rank"][one:two], col["dense_rank"][two:] = _ranks(view.dense)[passages], _ranks(inner)
+    col["dense"][one:two] = view.dense[passages]
+    col["dense"][two:] = graphs.sentence_vectors[sentences] @ view.vector
     col["lexical"][one:two] = view.lexical[passages] / max(float(view.lexical.max()), 1e-9)
-    col["lexical_rank"][one:two] = _ranks(view.lexical)[passages]
     col["prior"][one:two], col["walk"][one:two] = view.prior[passages], view.walk[passages] / view.walk.max()
     col["follow"][one:two] = view.follow[passages]
     col["seed"][:] = view.seeds.weights(nodes)
     col["degree"][:] = np.log1p(graphs.degrees[nodes]) / np.log1p(max(int(graphs.degrees.max()), 1))
-    for node, (sure, rare) in view.seeds.confidence.items():
-        at = int(np.searchsorted(nodes, node))
-        if at < len(nodes) and nodes[at] == node:
-            col["title"][at], col["rarity"][at] = sure, rare
-    _add_sentence_features(graphs, view, (passages, sentences), (one, two), col)
+    share = 1.0 / max(len(view.wanted), 1)
+    words_there = words_of_passages(graphs, view)
+    col["overlap"][one:two] = words_there.sum(axis=1) * share
+    col["overlap"][two:] = graphs.grounding.stems.presence(sentences, view.wanted).sum(axis=1) * share
+    col["open"][one:two] = open_share(view, words_there)
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 
-def _add_sentence_features(
-    graphs: QuestionGraphs,
-    view: QuestionView,
-    parts: tuple[np.ndarray, np.ndarray],
-    bounds: tuple[int, int],
-    col: dict[str, np.ndarray],
-) -> None:
-    """Fill in what sentences say: overlap, names, place; and what their passages then say."""
-    passages, sentences = parts
-    one, two = bounds
-    has = graphs.grounding.mentions.presence(sentences, view.wanted)
-    share = 1.0 / max(len(view.wanted), 1)
-    col["overlap"][two:] = col["best_overlap"][two:] = has.sum(axis=1) * share
-    mentioned = _mentioned(graphs, view, sentences)
-    col["names"][two:] = mentioned.mean(axis=1) if mentioned.shape[1] else 0.0
-    inside, owner = gather(graphs.passage_sentences, passages)
-    rows = np.searchsorted(sentences, graphs.passage_sentences.values[inside])
-    place = inside - graphs.passage_sentences.indptr[passages][owner]
-    np.maximum.at(col["first"], two + rows, 1.0 / (1.0 + place))
-    np.maximum.at(col["best_overlap"], one + owner, col["overlap"][two + rows])
-    for name, found, scale in (("overlap", has, share), ("names", mentioned, 1.0 / max(mentioned.shape[1], 1))):
-        joint = np.zeros((len(passages), found.shape[1]), dtype=bool)
-        np.logical_or.at(joint, owner, found[rows])
-        col[name][one:two] = joint.sum(axis=1) * scale
-        if name == "overlap" and len(view.leads):
-            left = ~joint[np.searchsorted(passages, view.leads[0])]
-            col["open"][one:two] = joint[:, left].sum(axis=1) / max(int(left.sum()), 1)
-
-
-def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray) -> np.ndarray:
-    """Tell which sentences have which names of the question. Shape (len(sentences), number of names), bool."""
-    names, hierarchy = view.linked.names, graphs.index.hierarchy
-    out = np.zeros((len(sentences), len(names)), dtype=bool)
-    around = hierarchy.adjacency
-    for column, name in enumerate(names):
-        for phrase in hierarchy.phrase_nodes(name.key):
-            found = around.indices[around.indptr[phrase] : around.indptr[phrase + 1]] - hierarchy.first_sentence
-            out[:, column] |= np.isin(sentences, found)
+def words_of_passages(graphs: QuestionGraphs, view: QuestionView) -> np.ndarray:
+    """Tell which of the passages to look at has which wanted word. Shape (len(view.passages), num_words), bool."""
+    inside, owner = gather(graphs.passage_sentences, view.passages)
+    has = graphs.grounding.stems.presence(graphs.passage_sentences.values[inside], view.wanted)
+    out = np.zeros((len(view.passages), has.shape[1]), dtype=bool)
+    np.logical_or.at(out, owner, has)
     return out
 
 
-def edge_features(
-    graphs: QuestionGraphs, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
-) -> np.ndarray:
-    """Return float32 (len(triples), len(EDGE_FEATURES)); `triples` and `nodes` ascend, `values` are `node_features`."""
-    graph, grounding = graphs.graph, graphs.grounding
-    out = np.zeros((len(triples), len(EDGE_FEATURES)))
-    rows, owner = gather(grounding.triple_mentions, triples)
-    near = grounding.mentions.nearness(grounding.triple_mentions.values[rows], view.wanted)
-    np.maximum.at(out[:, 0], owner, 1.0 - np.exp(-near))
-    out[:, 1], out[:, 2] = grounding.confidence[triples], grounding.rarity[triples]
-    head, relation, tail = graph.triples[triples].T
-    sentence = np.where(relation == MENTIONS, head, tail)
-    has_sentence = (relation == MENTIONS) | (relation == CONTAINS)
-    at = np.searchsorted(nodes, sentence[has_sentence])
-    out[has_sentence, 3] = values[at, NODE_FEATURES.index("overlap")]
-    out[has_sentence, 4] = values[at, NODE_FEATURES.index("dense")]
-    is_fact = relation >= len(STRUCTURE)
-    out[is_fact, 5] = graphs.relation_vectors[relation[is_fact]] @ view.vector
-    return np.clip(out, 0.0, 1.0).astype(np.float32)
-
-
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return 1 / log2(1 + rank), ties by position: 1 for the best. Shape of `scores`, float64."""
-    ranks = np.empty(len(scores))
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return 1.0 / np.log2(1.0 + ranks)
+def open_share(view: QuestionView, words: np.ndarray) -> np.ndarray:
+    """Return the share of the words that the best lead lacks which each passage has; `words` of `words_of_passages`."""
+    left = ~words[np.searchsorted(view.passages, view.leads[0])]
+    return words[:, left].sum(axis=1) / max(int(left.sum()), 1)

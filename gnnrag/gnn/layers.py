@@ -39,44 +39,39 @@ class RelationalConv(MessagePassing):
         rel: Tensor,
         boundary: Tensor,
         edges: SortedEdges,
-        weights: Tensor | None = None,
         owner: Tensor | None = None,
     ) -> Tensor:
         """Return what every node receives. Shape (N, B, d), or (N, B, 12 d) for pna; float32 for half precision.
 
-        At a hub with thousands of edges half precision overflows or loses small messages. `weights` are factors of the
-        messages, (E,) by position in the batch, None for 1; `owner` as in `GraphBatch`; `boundary` may broadcast.
+        At a hub with thousands of edges half precision overflows or loses small messages. `owner` as in `GraphBatch`;
+        `boundary` may broadcast.
         """
         x, rel, boundary = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, rel, boundary))
-        weights = None if weights is None else weights.to(x.dtype)
         degrees = degree(edges.target, edges.num_nodes, x.dtype)[:, None, None] + 1
         with torch.autocast(x.device.type, enabled=False):
             if self.message_kind == "distmult" and self.aggregation in ("sum", "mean"):
-                total: Tensor = FusedSum.apply(x, rel, weights, edges) + boundary
+                total: Tensor = FusedSum.apply(x, rel, edges) + boundary
                 return total if self.aggregation == "sum" else total / degrees
             out: Tensor = self.propagate(
                 torch.stack([edges.source, edges.target]),
                 x=x,
                 rel=rel.index_select(0, edges.relation),
-                weights=None if weights is None else weights[edges.order],
                 boundary=boundary.expand_as(x),
                 degrees=degrees,
                 owner=owner,
             )
         return out
 
-    def message(self, x_j: Tensor, rel: Tensor, weights: Tensor | None) -> Tensor:
+    def message(self, x_j: Tensor, rel: Tensor) -> Tensor:
         """Return the message of each edge, (E, B, d), from the state of its source and its relation, (E, d)."""
         rel = rel[:, None]
         if self.message_kind == "distmult":
-            sent = x_j * rel
-        elif self.message_kind == "transe":
-            sent = x_j + rel
-        else:
-            (real, imaginary), (x_real, x_imaginary) = rel.chunk(2, dim=-1), x_j.chunk(2, dim=-1)
-            turned = x_real * real - x_imaginary * imaginary, x_real * imaginary + x_imaginary * real
-            sent = torch.cat(turned, dim=-1)
-        return sent if weights is None else sent * weights[:, None, None]
+            return x_j * rel
+        if self.message_kind == "transe":
+            return x_j + rel
+        (real, imaginary), (x_real, x_imaginary) = rel.chunk(2, dim=-1), x_j.chunk(2, dim=-1)
+        turned = x_real * real - x_imaginary * imaginary, x_real * imaginary + x_imaginary * real
+        return torch.cat(turned, dim=-1)
 
     def aggregate(
         self, inputs: Tensor, index: Tensor, boundary: Tensor, degrees: Tensor, owner: Tensor | None, dim_size: int
@@ -100,7 +95,7 @@ class RelationalConv(MessagePassing):
 
 
 class FusedSum(torch.autograd.Function):
-    """The sum of DistMult's messages into every node: (N, B, d) from states, relations, (E,) weights and edges.
+    """The sum of DistMult's messages into every node: (N, B, d) from states, relations and edges.
 
     It is `rel[r] * (sum of x[u] over the edges u -r-> v)`, summed over the relations r into v. Both sums are embedding
     bags, so no message is materialised: on a corpus's graph of 270,000 edges a training step takes less than half the
@@ -108,32 +103,27 @@ class FusedSum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rel: Tensor, weights: Tensor | None, edges: SortedEdges) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rel: Tensor, edges: SortedEdges) -> Tensor:
         ctx.edges = edges
-        ctx.save_for_backward(x, rel, weights)
+        ctx.save_for_backward(x, rel)
         relation = edges.relation[edges.pair_starts]
-        return _row_sums(_pair_sums(x, edges, weights).mul_(rel.index_select(0, relation)[:, None]), edges)
+        return _row_sums(_pair_sums(x, edges).mul_(rel.index_select(0, relation)[:, None]), edges)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
-        x, rel, weights = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, rel = ctx.saved_tensors
         edges: SortedEdges = ctx.edges.reverse
         source, relation = edges.target[edges.pair_starts], edges.relation[edges.pair_starts]
         own, scale = x.index_select(0, source), rel.index_select(0, relation)[:, None]
-        grad_weights = None
-        if ctx.needs_input_grad[2]:
-            sent = (own * scale).index_select(0, edges.pair_of_edge).mul_(grad.index_select(0, edges.source))
-            grad_weights = torch.zeros_like(weights).index_copy(0, edges.order, sent.sum((1, 2)))
-        sums = _pair_sums(grad, edges, weights)
+        sums = _pair_sums(grad, edges)
         grad_rel = torch.zeros_like(rel).index_add_(0, relation, own.mul_(sums).sum(1))
-        return _row_sums(sums.mul_(scale), edges), grad_rel, grad_weights, None
+        return _row_sums(sums.mul_(scale), edges), grad_rel, None
 
 
-def _pair_sums(x: Tensor, edges: SortedEdges, weights: Tensor | None) -> Tensor:
+def _pair_sums(x: Tensor, edges: SortedEdges) -> Tensor:
     """Sum the states of the sources over the edges of each distinct (target, relation). Shape (P, B, d)."""
-    chosen = None if weights is None else weights[edges.order]
-    return _bags(x, edges.source, edges.pair_starts, chosen)
+    return _bags(x, edges.source, edges.pair_starts)
 
 
 def _row_sums(pairs: Tensor, edges: SortedEdges) -> Tensor:
@@ -143,13 +133,12 @@ def _row_sums(pairs: Tensor, edges: SortedEdges) -> Tensor:
     return _bags(pairs, torch.arange(len(pairs), device=pairs.device), starts)
 
 
-def _bags(x: Tensor, rows: Tensor, starts: Tensor, weights: Tensor | None = None) -> Tensor:
+def _bags(x: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """Sum rows of `x`, (n, B, d), from each start to the next. Shape (len(starts), B, d)."""
     if not len(rows):
         return x.new_zeros((len(starts), *x.shape[1:]))
     flat = x.reshape(len(x), -1).contiguous()
-    out = functional.embedding_bag(rows, flat, starts, mode="sum", per_sample_weights=weights)
-    return out.view(-1, *x.shape[1:])
+    return functional.embedding_bag(rows, flat, starts, mode="sum").view(-1, *x.shape[1:])
 
 
 class SplitLinear(nn.Linear):
@@ -171,7 +160,7 @@ class SplitLinear(nn.Linear):
 class RelationalLayer(nn.Module):
     """Aggregates messages and the boundary state, then applies linear map, norm, ReLU and residual.
 
-    Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {w_e * h_u (*) g_l(r)})`, `h_v' = ReLU(LN(U [h_v || a_v] +
+    Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {h_u (*) g_l(r)})`, `h_v' = ReLU(LN(U [h_v || a_v] +
     b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its own weights in each layer.
     """
 
@@ -183,11 +172,9 @@ class RelationalLayer(nn.Module):
         self.linear = SplitLinear([d, d * _PNA_WIDTH if config.aggregate == "pna" else d], d)
         self.layer_norm = nn.LayerNorm(d) if config.norm else nn.Identity()
 
-    def forward(
-        self, x: Tensor, rel: Tensor, boundary: Tensor, edges: SortedEdges, weights: Tensor | None, owner: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: SortedEdges, owner: Tensor | None) -> Tensor:
         """Return the next states, (N, B, d); `rel` comes from `relation_projection`; see `RelationalConv`."""
-        received = self.conv(x, rel, boundary, edges, weights, owner)
+        received = self.conv(x, rel, boundary, edges, owner)
         out = self.linear.part(0, x) + self.linear.part(1, received) + self.linear.bias
         out = functional.relu(self.layer_norm(out))
         return out + x if self.shortcut else out

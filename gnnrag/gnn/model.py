@@ -2,7 +2,7 @@
 
 GFM-RAG (arXiv 2502.01113) propagates from the question's entities with relation vectors made from text. G-reasoner
 (arXiv 2509.24276) adds vectors of the nodes' texts before the first layer (early fusion) and in the head (late fusion).
-Ours adds features of (question, node) at the same two places, and gates messages by features of (question, edge).
+Ours adds features of (question, node) at the same two places.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ class Incidence:
         frequency = torch.from_numpy(entity_passages.sizes.astype(np.float32))
         return cls(torch.from_numpy(entities[order]), torch.from_numpy(starts.astype(np.int64)), frequency)
 
-    def to(self, device: torch.device | str) -> Incidence:
-        """Return the incidence on a device."""
-        return Incidence(self.entities.to(device), self.starts.to(device), self.frequency.to(device))
-
     def sum_by_passage(self, values: Tensor) -> Tensor:
         """Sum (N, B) values of entities over each passage. Shape (D, B)."""
         return functional.embedding_bag(self.entities, values, self.starts, mode="sum")
@@ -82,12 +78,6 @@ def whole_logits(inside: Tensor, nodes: np.ndarray, num_entities: int) -> Tensor
 
 
 # -------------------------------------------------------------------------------------------------------- the network
-_GATE_WIDTH = 16
-_RESIDUAL = {"walk": 1.0, "dense": 2.0, "follow": 1.5, "open": 0.5}  # features that scores start from, trained weights
-_NEEDED = ("walk", "dense")  # of these; the others take part where the network reads them
-_FLOOR = 1e-3  # of the walk's share, before its logarithm
-
-
 class QueryGNN(nn.Module):
     """Scores every node of a graph for every question; `text_size` is F.
 
@@ -118,25 +108,13 @@ class QueryGNN(nn.Module):
         parts = [hidden, d, *(extra if self.has_late else [])]
         width = d if self.has_late else hidden + d
         self.head_in, self.head_out = SplitLinear(parts, width), nn.Linear(width, 1)
-        if config.residual:
-            self.residual = nn.Parameter(torch.tensor([_RESIDUAL[name] for name in self._starts]))
-            nn.init.zeros_(self.head_out.weight)  # nothing is added yet
-            nn.init.zeros_(self.head_out.bias)
-        if config.edge_features and config.layers:
-            last = nn.Linear(_GATE_WIDTH, config.layers)
-            nn.init.zeros_(last.weight)  # every gate starts at 1: the network without gates
-            nn.init.zeros_(last.bias)
-            self.gate = nn.Sequential(nn.Linear(len(config.edge_features), _GATE_WIDTH), nn.ReLU(), last)
 
     def forward(self, batch: GraphBatch, query: Tensor | None = None) -> Tensor:
-        """Return the logits of all nodes, (N, B).
-
-        `query`, (Q, d) states, replaces those of `batch.questions`.
-        """
+        """Return the logits of all nodes, (N, B); `query`, (Q, d) states, replaces those of `batch.questions`."""
         rels = self._encode_relations(batch.relation_vectors)
-        asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
-        q = self.question_mlp(asked) if query is None else query
-        texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
+        q = self.question_mlp(batch.questions) if query is None else query
+        has_text = hasattr(self, "node_mlp") and batch.node_vectors is not None
+        texts = self.node_mlp(batch.node_vectors)[:, None] if has_text else None
         boundary = self._boundary(batch, q, texts)
         hidden = self._propagate(batch, boundary, rels)
         return self._score(batch, hidden, q, texts)
@@ -149,9 +127,6 @@ class QueryGNN(nn.Module):
             vectors = vectors.roll(len(vectors) // 2, 0)
         start = self.rel_mlp(vectors)
         return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
-
-    def _has_text(self, batch: GraphBatch) -> bool:
-        return hasattr(self, "node_mlp") and batch.node_vectors is not None
 
     def _extras(self, batch: GraphBatch, linear: SplitLinear, first: int, texts: Tensor | None) -> list[Tensor]:
         """Return what texts and features add to a linear map whose inputs from `first` on they are."""
@@ -173,22 +148,15 @@ class QueryGNN(nn.Module):
             out = out + extra
         return self.early_out(functional.relu(out))
 
-    def _message_weights(self, batch: GraphBatch) -> Sequence[Tensor] | Sequence[None]:
-        """Return the (E,) factors of the messages for each layer: the network's gates."""
-        if not hasattr(self, "gate"):
-            return [None] * len(self.layers)
-        return (2 * torch.sigmoid(self.gate(batch.edge_features))).unbind(1)
-
     def _propagate(self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor]) -> list[Tensor]:
         """Return the states after each layer, or those that the head reads alone."""
         edges = batch.visible_edges()
         x, hidden = boundary, []
-        weights = self._message_weights(batch)
         for i, layer in enumerate(self.layers):
             near = edges
             if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
                 near = edges.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
-            x = layer(x, rels[i], boundary, near, weights[i], batch.owner)
+            x = layer(x, rels[i], boundary, near, batch.owner)
             if self.config.concat_hidden:
                 hidden.append(x)
         return hidden or [x]
@@ -200,31 +168,7 @@ class QueryGNN(nn.Module):
             out = out + functional.linear(x, weight[:, i * d : (i + 1) * d])
         for extra in self._extras(batch, self.head_in, 2, texts) if self.has_late else []:
             out = out + extra
-        return self.head_out(functional.relu(out)).squeeze(-1) + self._prior(batch)
-
-    def _prior(self, batch: GraphBatch) -> Tensor | float:
-        """Return what the scores start from. Shape (N, B)."""
-        if not self.config.residual or batch.features is None:
-            return 0.0
-        out: Tensor | float = 0.0
-        for weight, name in zip(self.residual, self._starts, strict=True):
-            value = batch.features[..., self.config.features.index(name)]
-            out = out + weight * ((value + _FLOOR).log() if name == "walk" else value)
-        return out
-
-    @property
-    def _starts(self) -> list[str]:
-        return [name for name in _RESIDUAL if name in self.config.features]
-
-    @torch.no_grad()
-    def shrink(self, share: float) -> None:
-        """Keep only a share of what the network adds to where its scores start (`residual`).
-
-        Between start and trained network as between the two ends of WiSE-FT (Wortsman et al. 2022, arXiv 2109.01903):
-        most of what training gives at home, less of what it takes elsewhere.
-        """
-        self.head_out.weight.mul_(share)
-        self.head_out.bias.mul_(share)
+        return self.head_out(functional.relu(out)).squeeze(-1)
 
 
 def check_config(config: GNNConfig) -> None:
@@ -235,5 +179,3 @@ def check_config(config: GNNConfig) -> None:
         raise ConfigError(
             "gnn.mode=entity has no texts or features of nodes: set gnn.fusion=none and clear gnn.features"
         )
-    if config.residual and (missing := [name for name in _NEEDED if name not in config.features]):
-        raise ConfigError(f"gnn.residual=true needs the feature {missing[0]!r}: add it to gnn.features")

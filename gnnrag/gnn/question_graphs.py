@@ -12,13 +12,10 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import (
-    EDGE_FEATURES,
-    GIVEN,
     NODE_FEATURES,
     QuestionView,
     Seeds,
     as_feature,
-    edge_features,
     find_seeds,
     leads_of,
     node_features,
@@ -31,23 +28,37 @@ from gnnrag.index.index import Index
 
 
 class QuestionGraphs:
-    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
+    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`.
+
+    Raises ConfigError for an index of facts alone.
+    """
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
         self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
         knowledge: MessageKnowledge = index.read("message_graph")
-        assert knowledge.grounding is not None, "a graph of facts alone has no passages"
+        if knowledge.grounding is None:
+            raise ConfigError(
+                "the index holds facts alone, no passages to walk over: give index.gnn.structure=true, or for "
+                "retriever=gfm a checkpoint of mode 'entity'"
+            )
         self.graph, self.grounding = knowledge.graph, knowledge.grounding
         self.entity_vectors = as_rows(index.read("entity_vectors"), index)
-        self.relation_vectors = index.read("relation_vectors")
-        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
         ends = self.graph.triples[:, [0, 2]].ravel()
         self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
-        self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
-        self.edge_columns = feature_columns(self.config.edge_features, EDGE_FEATURES, "edge_features")
+        self.columns = feature_columns(self.config.features)
         heads = self.graph.triples[:, 0]
         first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
         self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
+
+    @cached_property
+    def relation_vectors(self) -> np.ndarray:
+        """(2R, F) vectors of the relations and their inverses."""
+        return self.index.read("relation_vectors")
+
+    @cached_property
+    def sentence_vectors(self) -> np.ndarray:
+        """(num_sentences, F) vectors."""
+        return as_rows(self.index.read("sentence_vectors"), self.index)
 
     @cached_property
     def fact_rows(self) -> np.ndarray:
@@ -97,7 +108,8 @@ class QuestionGraphs:
         lexical = self.index.bm25_scores(queries)
         return [self._prepare(*row) for row in zip(queries, vectors, lexical, strict=True)]
 
-    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
+    def view(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> QuestionView:
+        """Return what search and the two walks say of all passages, from the question's (F,) vector and BM25 scores."""
         dense = self.index.passage_vectors @ vector
         prior = passage_prior(dense, lexical)
         linked = link_question(text, self.index.hierarchy, self.index.titles)
@@ -105,31 +117,32 @@ class QuestionGraphs:
         walk = self._walk(seeds)
         passages = self._passages(walk)
         leads, follow = self._follow(walk, dense, passages)
-        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, walk, leads, follow)
-        nodes = self._nodes(passages, seeds)
+        return QuestionView(text, vector, linked, seeds, dense, lexical, prior, passages, walk, leads, follow)
+
+    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
+        view = self.view(text, vector, lexical)
+        nodes = self._nodes(view.passages, view.seeds)
+        is_passage = (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
         local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
         local[nodes] = np.arange(len(nodes))
         triples = self._triples(nodes, local)
         head, relation, tail = self.graph.triples[triples].T.astype(np.int64)
-        node_values = node_features(self, view, nodes)
-        edge_values = edge_features(self, view, triples, nodes, node_values)
-        relations = np.unique(np.concatenate([relation, relation + self.graph.num_relations]))
-        edges = np.concatenate([relation, relation + self.graph.num_relations])
+        both_ways = np.concatenate([relation, relation + self.graph.num_relations])
+        relations, relation = np.unique(both_ways, return_inverse=True)
         return Subgraph(
             nodes=nodes,
-            passages=np.where(self._is_passage(nodes), nodes - self.graph.first_passage, -1),
+            passages=np.where(is_passage, nodes - self.graph.first_passage, -1),
             source=np.concatenate([local[head], local[tail]]),
-            relation=np.searchsorted(relations, edges),
+            relation=relation,
             target=np.concatenate([local[tail], local[head]]),
             relations=relations,
             relation_vectors=self.relation_vectors[relations],
             question=vector.astype(np.float32),
-            seeds=seeds.weights(nodes),
-            features=node_values[:, self.node_columns],
-            edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
+            seeds=view.seeds.weights(nodes),
+            features=node_features(self, view, nodes)[:, self.columns],
             node_vectors=self.node_vectors(nodes),
-            prior=prior.astype(np.float32),
-            branch=seeds.branch,
+            prior=view.prior.astype(np.float32),
+            branch=view.seeds.branch,
         )
 
     def _walk(self, seeds: Seeds) -> np.ndarray:
@@ -148,7 +161,7 @@ class QuestionGraphs:
         """Return where a second walk starts, best first, and what it leaves at each passage (`as_feature`)."""
         leads, weights = leads_of(walk, dense, passages)
         order = np.argsort(leads)
-        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), {}, "search")
+        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), "search")
         return leads, as_feature(self._walk(starts), leads)
 
     def _passages(self, walk: np.ndarray) -> np.ndarray:
@@ -173,9 +186,6 @@ class QuestionGraphs:
         rows = self._triples_of.places(nodes)
         return rows[local[self.graph.triples[rows, 2]] >= 0]
 
-    def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
-        return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
-
     def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
         """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
         graph = self.graph
@@ -194,10 +204,9 @@ def _row_shares(ways: sparse.csr_array) -> sparse.csr_array:
     return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)
 
 
-def feature_columns(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
-    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
+def feature_columns(names: Sequence[str]) -> list[int]:
+    """Return the columns of features, all where none is named. Raises ConfigError for an unknown name."""
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
-    chosen = list(names) or [name for name in known if name not in GIVEN]
-    return [known.index(name) for name in chosen]
+        if name not in NODE_FEATURES:
+            raise ConfigError(f"features: {name!r} is unknown. {nearest(name, NODE_FEATURES)}")
+    return [NODE_FEATURES.index(name) for name in names or NODE_FEATURES]

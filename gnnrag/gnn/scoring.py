@@ -6,46 +6,42 @@ depend on which questions share a batch. On a CPU a joint pass saves little (1.3
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 
-from gnnrag.errors import ConfigError
+from gnnrag.datasets.kgqa import GRAPH
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph
 from gnnrag.index.index import Index
 
 
 class PassageScorer:
-    """Mode `node`: a subgraph's passages (None: as many as in training) are scored, all others follow by search."""
+    """Mode `node`: a subgraph's passages are scored, as many as in training; all others follow by search."""
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, passages: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
         sizes = PruneConfig(**checkpoint.facts.get("prune", {}))
-        sizes = sizes if passages is None else replace(sizes, passages=passages)
         self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
 
-    def passage_scores(self, text: str) -> tuple[np.ndarray, str]:
+    def passage_scores(self, text: str, *_: Any) -> tuple[np.ndarray, str]:
         """Return (num_passages,) float64 scores in [0, 1] for a question, and how its seeds were found."""
         (part,) = self.graphs.prepare([text])
         with torch.no_grad():
             logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
-        return _passage_scores(part, logits), part.branch
-
-
-def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
-    """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
-    inside = part.passages[part.candidates]
-    known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
-    scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
-    scores[inside] = known
-    return scores
+        inside = part.passages[part.candidates]
+        known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
+        scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
+        scores[inside] = known
+        return scores, part.branch
 
 
 class EntityScorer:
@@ -68,29 +64,40 @@ class EntityScorer:
     @cached_property
     def _articles(self) -> tuple[np.ndarray, np.ndarray]:
         """Of a knowledge base: the entity that each passage is about, and whether it is an article's first part."""
-        position = self.questions.graph.position
+        position, parts = self.questions.graph.position, dict[tuple[str, Any], int]()
+        for i, passage in enumerate(self.index.passages):
+            parts.setdefault((passage.title, passage.metadata.get(GRAPH)), i)
         about = np.array([position.get(p.title, -1) for p in self.index.passages], dtype=np.int64)
         first = np.zeros(len(about), dtype=bool)
-        first[np.unique(about, return_index=True)[1]] = True
+        first[list(parts.values())] = True
         return about, first & (about >= 0)
 
-    def score(self, text: str) -> tuple[np.ndarray, EntityQuestion]:
-        """Return (num_entities,) float64 probabilities, 0 without a start, and where the question starts."""
-        question = self.questions.find(text)
-        if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
-            return np.zeros(self.questions.graph.num_entities), question
-        return _chances(self._logits(question)), question
+    def score(
+        self, text: str, given: Sequence[str] = (), mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, EntityQuestion, Subgraph | None]:
+        """Return (num_entities,) float64 probabilities, where the question starts, and what the network saw.
 
-    def passage_scores(self, text: str) -> tuple[np.ndarray, str]:
-        """Return a score of every passage for a question, and how seeds were found.
+        Probabilities are 0 without a start, `given` or found. `mask` (num_passages,): the passages that state the graph
+        of a knowledge base's question.
+        """
+        question = self.questions.find(text, given)
+        if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
+            return np.zeros(self.questions.graph.num_entities), question, None
+        logits, part = self._logits(question, mask)
+        return _chances(logits), question, part
+
+    def passage_scores(
+        self, text: str, given: Sequence[str] = (), mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, str]:
+        """Return a score of every passage for a question, and how seeds were found; arguments as in `score`.
 
         An article of a knowledge base scores as its entity does, its further parts after all first ones. Without a
         start, dense search scores (`dense_fallback`), if there is any.
         """
-        question = self.questions.find(text)
+        question = self.questions.find(text, given)
         if not question.seeds:
             return self._without_start(question)
-        return self._passages(self._logits(question), question), question.branch
+        return self._passages(self._logits(question, mask)[0], question), question.branch
 
     def _without_start(self, question: EntityQuestion) -> tuple[np.ndarray, str]:
         if self.fallback == "dense":
@@ -109,27 +116,14 @@ class EntityScorer:
         with torch.no_grad():
             return rank_passages(self.ranker, logits[:, None], self._incidence)[:, 0].double().numpy()
 
-    def _logits(self, question: EntityQuestion) -> torch.Tensor:
-        """Return (num_entities,) CPU logits; entities outside of the question's neighbourhood last."""
-        part = self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0])
+    def _logits(self, question: EntityQuestion, mask: np.ndarray | None) -> tuple[torch.Tensor, Subgraph]:
+        """Return (num_entities,) CPU logits, entities outside of the question's graph last, and that graph."""
+        facts = self.questions.facts_of(mask) if mask is not None and self.questions.is_kb else None
+        part = self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0], facts)
         with torch.no_grad():
             inside = self.model(join([part]).to(self.device)).cpu()
-        return whole_logits(inside, part.nodes, self.questions.graph.num_entities)[:, 0]
+        return whole_logits(inside, part.nodes, self.questions.graph.num_entities)[:, 0], part
 
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logits.double().numpy()))
-
-
-def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, device: str
-) -> PassageScorer | EntityScorer:
-    """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
-    if checkpoint.model.config.mode == "entity":
-        return EntityScorer(index, checkpoint, device)
-    if index.config.extract.method == "kb" or not index.config.gnn.structure:
-        raise ConfigError(
-            "this checkpoint scores passages (mode 'node'), and the index holds facts alone: use one of mode 'entity', "
-            "or an index with index.gnn.structure=true"
-        )
-    return PassageScorer(index, checkpoint, passages, device)

@@ -18,10 +18,9 @@ from torch.nn import functional
 from torch_geometric.utils import scatter, softmax
 
 from gnnrag.gnn import LossConfig
-from gnnrag.gnn.edges import GraphBatch
+from gnnrag.gnn.edges import GraphBatch, join
 from gnnrag.gnn.examples import EntitySet, Example, ExampleSet
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.subgraph import join
 from gnnrag.graphs.messages import MessageGraph
 
 if TYPE_CHECKING:
@@ -286,7 +285,7 @@ def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryG
     """Return a graph as a sorted batch without questions, its features zero; `relation_vectors` are (2R, F)."""
     source, relation, target = (torch.from_numpy(part) for part in graph.edges)
     vectors = torch.from_numpy(np.ascontiguousarray(relation_vectors, dtype=np.float32))
-    nodes, edges = len(model.config.features), len(model.config.edge_features)
+    width = len(model.config.features)
     return GraphBatch(
         source,
         relation,
@@ -295,8 +294,7 @@ def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryG
         vectors,
         questions=torch.zeros(0, vectors.shape[1]),
         seeds=torch.zeros(graph.num_nodes, 1),
-        features=torch.zeros(graph.num_nodes, 1, nodes) if nodes else None,
-        edge_features=torch.zeros(len(source), edges) if edges else None,
+        features=torch.zeros(graph.num_nodes, 1, width) if width else None,
     ).sorted()
 
 
@@ -307,9 +305,6 @@ class Pool:
 
     sets: Mapping[str, ExampleSet | EntitySet]
     items: Mapping[str, Sequence[int]]
-
-    def __len__(self) -> int:
-        return sum(len(rows) for rows in self.items.values())
 
     def places(self) -> list[tuple[str, int]]:
         """Return every item as set and place in `items`."""

@@ -1,4 +1,4 @@
-"""Subgraphs of a question, put side by side as a batch; what a network of mode `node` reads of an index."""
+"""The subgraph of a question, and its size."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
-from gnnrag.gnn.edges import GraphBatch
 from gnnrag.index.index import Index
 
 
-# -------------------------------------------------------------------------------------------- subgraphs of a question
 @dataclass(frozen=True)
 class Subgraph:
     """Part of a graph for one question: n nodes, e edges (each triple both ways, as local rows), r relation rows."""
@@ -27,7 +24,6 @@ class Subgraph:
     question: np.ndarray  # (F,) float32
     seeds: np.ndarray  # (n,) float32 weight of each node as a seed
     features: np.ndarray  # (n, K) float32
-    edge_features: np.ndarray  # (e, K') float32
     node_vectors: np.ndarray  # (n, F) float16
     prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (num_passages,) of search, 0 to 1
     branch: str = ""  # how seeds were found, see gnnrag.gnn.features
@@ -40,32 +36,6 @@ class Subgraph:
     def candidates(self) -> np.ndarray:
         """The nodes that are ranked: its passages. Shape (n,), bool."""
         return self.passages >= 0
-
-
-def join(parts: Sequence[Subgraph]) -> GraphBatch:
-    """Put subgraphs side by side in the blocks layout; common relations are one row."""
-    sizes = [len(part.nodes) for part in parts]
-    firsts = np.cumsum([0, *sizes[:-1]])
-    every, where = np.unique(np.concatenate([part.relations for part in parts]), return_index=True)
-    rows = np.concatenate([part.relation_vectors for part in parts])[where]
-    edges = [np.searchsorted(every, part.relations)[part.relation] for part in parts]
-
-    def put(arrays: Sequence[np.ndarray], kind: type = np.float32) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(np.concatenate(arrays).astype(kind, copy=False)))
-
-    return GraphBatch(
-        source=put([part.source + first for part, first in zip(parts, firsts, strict=True)], np.int64),
-        relation=put(edges, np.int64),
-        target=put([part.target + first for part, first in zip(parts, firsts, strict=True)], np.int64),
-        num_nodes=sum(sizes),
-        relation_vectors=put([rows]),
-        questions=torch.from_numpy(np.stack([part.question for part in parts]).astype(np.float32)),
-        seeds=put([part.seeds for part in parts])[:, None],
-        features=put([part.features for part in parts])[:, None],
-        node_vectors=put([part.node_vectors for part in parts]),
-        edge_features=put([part.edge_features for part in parts]),
-        owner=put([np.full(size, number) for number, size in enumerate(sizes)], np.int64),
-    )
 
 
 @dataclass

@@ -243,7 +243,6 @@ def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int])
             row = relations[at(head), at(tail), label, sentence]
             row.weight += extraction.weights[number] if extraction.weights else 1.0
             row.passages.add(passage)
-            row.texts.update(extraction.statements[number : number + 1])
         for r in extraction.relations:
             if not (clean_name(r.head) and clean_name(r.tail)) or at(r.head) == at(r.tail):
                 continue

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
-from gnnrag.arrays import Lists, Rows, texts
+from gnnrag.arrays import Lists, Rows, distinct, texts
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
 
@@ -45,6 +46,7 @@ class HierarchyGraph:
     sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
     sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
     known_names: PhraseNames | None = None  # None: found when they are asked for
+    known_neighbours: Lists | None = None  # the same of `neighbours`
 
     @property
     def num_nodes(self) -> int:
@@ -63,6 +65,8 @@ class HierarchyGraph:
     @cached_property
     def neighbours(self) -> Lists:
         """The neighbours of each node, ascending, by id."""
+        if self.known_neighbours is not None:
+            return self.known_neighbours
         below = Lists(self.passage_indptr, self.passage_sentences).matrix(len(self.sentences))
         within = Lists(self.sentence_indptr, self.sentence_phrases).matrix(len(self.phrases))
         blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
@@ -91,15 +95,16 @@ class HierarchyGraph:
         if self.known_names is not None:
             return self.known_names
         keys = texts(map(phrase_key, self.phrases))
-        counts: Counter[str] = Counter()
-        for key, degree in zip(keys, self.degrees[self.first_phrase :].tolist(), strict=True):
-            for word in dict.fromkeys(key.split()):
-                counts[word] += degree
-        words = sorted(counts)
-        hashes = np.fromiter(map(_hash, keys), np.int64, len(keys))
+        split = pc.split_pattern(keys.columns[0], " ")
+        numbers, words = _numbered(pc.list_flatten(split))
+        owners = np.repeat(np.arange(len(keys)), np.diff(_bounds(split)))
+        owners, held = np.divmod(distinct(owners * len(words) + numbers), max(len(words), 1))
+        counts = np.bincount(held, self.degrees[self.first_phrase + owners], len(words)).astype(np.int64)
+        ranks = pc.sort_indices(words).to_numpy()
+        ranks = ranks[int(bool(keys) and words[int(ranks[0])].as_py() == "") :]  # of empty forms
+        hashes = np.fromiter(map(_hash, keys.columns[0].to_pylist()), np.int64, len(keys))
         order = np.argsort(hashes, kind="stable").astype(np.int32)
-        numbers = np.array([counts[word] for word in words], dtype=np.int64)
-        return PhraseNames(keys, hashes[order], order, texts(words), numbers)
+        return PhraseNames(keys, hashes[order], order, Rows([words.take(pa.array(ranks))]), counts[ranks])
 
     @property
     def phrase_keys(self) -> Rows[str]:
@@ -135,27 +140,52 @@ def _hash(key: str) -> int:
     return crc32(key.encode("utf-8", "surrogatepass"))
 
 
-def build_hierarchy(passages: Iterable[PassageText]) -> HierarchyGraph:
+_TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
+
+
+def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
-    sentences: dict[str, int] = {}
-    phrases: dict[str, int] = {}
-    # Plain arrays: as lists, the numbers of millions of sentences take several times the memory of all else.
-    in_passages, in_sentences = (array("i"), array("q", [0])), (array("i"), array("q", [0]))
-    for text in passages:
-        for sentence, found in zip(text.sentences, text.phrases, strict=True):
-            position = sentences.setdefault(sentence, len(sentences))
-            if position == len(in_sentences[1]) - 1:
-                in_sentences[0].extend(phrases.setdefault(p, len(phrases)) for p in dict.fromkeys(found) if p.strip())
-                in_sentences[1].append(len(in_sentences[0]))
-            in_passages[0].append(position)
-        in_passages[1].append(len(in_passages[0]))
+    if isinstance(passages, Rows):
+        rows: Any = passages.columns[0]  # as the index keeps them
+    else:
+        rows = pa.array([{"sentences": p.sentences, "phrases": p.phrases} for p in passages], _TEXT)
+    in_passages = pc.struct_field(rows, "sentences")
+    spoken, sentences = _numbered(pc.list_flatten(in_passages))
+    _, first = np.unique(spoken, return_index=True)
+    in_sentences = pc.list_flatten(pc.struct_field(rows, "phrases"))
+    found = Lists(_bounds(in_sentences), np.zeros(0, np.int32))
+    numbers, phrases = _numbered(pc.list_flatten(in_sentences))
+    values, owners = numbers[found.places(first)], np.repeat(np.arange(len(first)), found.sizes_of(first))
+    says_something = np.array([bool(phrase.strip()) for phrase in phrases.to_pylist()], dtype=bool)
+    values, owners = values[says_something[values]], owners[says_something[values]]
+    _, once = np.unique(owners * len(phrases) + values, return_index=True)  # each phrase once in a sentence
+    values, owners = values[np.sort(once)], owners[np.sort(once)]
+    known, seen = np.unique(values, return_index=True)
+    order = known[np.argsort(seen)]  # by first appearance
+    position = np.zeros(len(phrases), dtype=np.int32)
+    position[order] = np.arange(len(order))
+    sizes = np.bincount(owners, minlength=len(first))
     graph = HierarchyGraph(
-        num_passages=len(in_passages[1]) - 1,
-        sentences=texts(sentences),
-        phrases=texts(phrases),
-        passage_indptr=np.array(in_passages[1], dtype=np.int32),
-        passage_sentences=np.array(in_passages[0], dtype=np.int32),
-        sentence_indptr=np.array(in_sentences[1], dtype=np.int32),
-        sentence_phrases=np.array(in_sentences[0], dtype=np.int32),
+        num_passages=len(rows),
+        sentences=Rows([sentences]),
+        phrases=Rows([phrases.take(pa.array(order, pa.int64()))]),
+        passage_indptr=_bounds(in_passages).astype(np.int32),
+        passage_sentences=spoken,
+        sentence_indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+        sentence_phrases=position[values],
     )
-    return replace(graph, known_names=graph.names)
+    return replace(graph, known_names=graph.names, known_neighbours=graph.neighbours)
+
+
+def _numbered(strings: Any) -> tuple[np.ndarray, pa.Array]:
+    """Return the number of each string, int32, and the distinct strings, which are numbered by first appearance."""
+    strings = strings.cast(pa.large_string())
+    strings = strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
+    encoded = strings.dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary
+
+
+def _bounds(lists: Any) -> np.ndarray:
+    """Return where each list begins in the flattened lists, and where the last one ends. Shape (len(lists) + 1,)."""
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False) if len(lists) else np.zeros(0, np.int64)
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -91,11 +91,6 @@ class KnowledgeGraph:
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
-    def predicates(self) -> tuple[str, ...]:
-        """Distinct labels of relations, sorted; a few where a knowledge base was read, thousands where text was."""
-        return tuple(sorted({label for label in self.labels if label}))
-
-    @cached_property
     def incident(self) -> Lists:
         """Relations of each entity, ascending; a relation of a thing with itself is left out."""
         rows = np.flatnonzero(self.ends[:, 0] != self.ends[:, 1])

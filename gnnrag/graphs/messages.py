@@ -78,48 +78,27 @@ class MessageGraph:
 
 
 @dataclass(frozen=True)
-class MentionTable:
-    """The stems of every sentence, and every place where one of its phrases stands; mentions are sorted by sentence."""
+class StemTable:
+    """The stems of every sentence."""
 
     stems: tuple[str, ...]  # distinct, sorted
     sentence_stems: Lists  # of each sentence in reading order, positions in `stems`
-    starts: np.ndarray  # (num_mentions,) int32, first word
-    lengths: np.ndarray  # (num_mentions,) int32, words
-    owners: np.ndarray  # (num_mentions,) int32, sentence
-    phrases: np.ndarray  # (num_mentions,) int32, position in the hierarchy graph's `phrases`
+
+    @classmethod
+    def of(cls, sentences: Sequence[str]) -> StemTable:
+        """Stem the words of sentences."""
+        tokens = [stems(words(sentence)) for sentence in sentences]
+        known = sorted({stem for row in tokens for stem in row})
+        number = {stem: i for i, stem in enumerate(known)}
+        return cls(tuple(known), Lists.of([[number[stem] for stem in row] for row in tokens]))
 
     @cached_property
     def number(self) -> Mapping[str, int]:
         return {stem: i for i, stem in enumerate(self.stems)}
 
-    @cached_property
-    def indptr(self) -> np.ndarray:
-        """First mention of each sentence. Shape (num_sentences + 1,), int64."""
-        return np.searchsorted(self.owners, np.arange(len(self.sentence_stems) + 1))
-
     def ids(self, wanted: Collection[str]) -> np.ndarray:
         """Return the known stems among `wanted`, as sorted positions."""
         return np.array(sorted(self.number[stem] for stem in wanted if stem in self.number), dtype=np.int64)
-
-    def nearness(self, mentions: np.ndarray, wanted: Collection[str], reach: float = 4.0) -> np.ndarray:
-        """Return (n,) float64, the sum over wanted stems of exp(-gap / reach) at each mention (an adjacent word: 1)."""
-        out = np.zeros(len(mentions))
-        ids = self.ids(wanted)
-        if not len(ids) or not len(mentions):
-            return out
-        sentences, of = np.unique(self.owners[mentions], return_inverse=True)
-        flat, row = gather(self.sentence_stems, sentences)
-        is_hit = np.isin(self.sentence_stems.values[flat], ids)
-        places = (flat - self.sentence_stems.indptr[sentences][row])[is_hit]
-        hits = np.bincount(row[is_hit], minlength=len(sentences))
-        first = np.cumsum(hits) - hits
-        counts = hits[of]
-        mention = np.repeat(np.arange(len(mentions)), counts)
-        slots = np.repeat(first[of] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-        place, start = places[slots], self.starts[mentions][mention]
-        gap = np.where(place < start, start - place - 1, place - start - self.lengths[mentions][mention])
-        near = np.where(gap >= 0, np.exp(-np.maximum(gap, 0) / reach), 0.0)
-        return np.bincount(mention, weights=near, minlength=len(mentions))
 
     def presence(self, sentences: np.ndarray, wanted: Collection[str]) -> np.ndarray:
         """Tell which sentences have which wanted stems that the corpus knows. Shape (len(sentences), n), bool."""
@@ -137,25 +116,6 @@ class MentionTable:
 def gather(lists: Lists, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions in `lists.values` of some lists, one after the other, and which of `rows` each is of."""
     return lists.places(rows), np.repeat(np.arange(len(rows)), lists.sizes[rows])
-
-
-def find_mentions(graph: HierarchyGraph) -> MentionTable:
-    """Find every phrase of every sentence in it; a phrase whose words the sentence breaks up has no mention there."""
-    tokens = [stems(words(sentence)) for sentence in graph.sentences]
-    names = [tuple(stems(key.split())) for key in graph.phrase_keys]
-    known = sorted({stem for row in tokens for stem in row})
-    number = {stem: i for i, stem in enumerate(known)}
-    mentions: list[tuple[int, int, int, int]] = []
-    for sentence, row in enumerate(tokens):
-        for phrase in graph.phrases_of(sentence).tolist():
-            name = names[phrase]
-            size = len(name)
-            for start in range(len(row) - size + 1) if size else ():
-                if row[start] == name[0] and tuple(row[start : start + size]) == name:
-                    mentions.append((sentence, phrase, start, size))
-    table = np.array(mentions, dtype=np.int32).reshape(-1, 4)
-    rows = Lists.of([[number[stem] for stem in row] for row in tokens])
-    return MentionTable(tuple(known), rows, table[:, 2], table[:, 3], table[:, 0], table[:, 1])
 
 
 def rarity(degrees: np.ndarray) -> np.ndarray:
@@ -183,8 +143,7 @@ Fact = tuple[str, str, str]
 class Grounding:
     """The text that the edges of a message graph rest on."""
 
-    mentions: MentionTable
-    triple_mentions: Lists  # of each triple, the mentions it rests on: of a sentence's phrase, or of a link by title
+    stems: StemTable
     confidence: np.ndarray  # (num_triples,) float32 in (0, 1], how sure the link is
     rarity: np.ndarray  # (num_triples,) float32 in (0, 1], of the mentioned phrase; 1 where none is
 
@@ -194,41 +153,28 @@ class MessageKnowledge:
     """A message graph with what its edges rest on."""
 
     graph: MessageGraph
-    grounding: Grounding | None  # mentions behind edges; None for a graph of facts alone
+    grounding: Grounding | None  # None for a graph of facts alone
 
 
 class _Triples:
-    """Collects triples with how sure and how rare each is, and the (sentence, phrase) pairs that it rests on."""
+    """Collects triples with how sure and how rare each is."""
 
     def __init__(self) -> None:
         self.blocks: list[np.ndarray] = [np.zeros((0, 3), dtype=np.int64)]
         self.values: list[np.ndarray] = [np.zeros((0, 2))]
-        self.rests: list[np.ndarray] = [np.zeros((0, 2), dtype=np.int64)]  # of each triple; -1: on nothing
 
-    def add(
-        self, heads: Any, relations: Any, tails: Any, sure: Any = 1.0, rare: Any = 1.0, rests: Any = ((-1, -1),)
-    ) -> None:
+    def add(self, heads: Any, relations: Any, tails: Any, sure: Any = 1.0, rare: Any = 1.0) -> None:
         """Add triples by arrays or single numbers, which hold for all of the call."""
         columns = np.broadcast_arrays(*map(np.atleast_1d, (heads, relations, tails, sure, rare)))
         self.blocks.append(np.stack(columns[:3], axis=1).astype(np.int64))
         self.values.append(np.stack(columns[3:], axis=1).astype(np.float64))
-        self.rests.append(np.broadcast_to(np.asarray(rests, dtype=np.int64), (len(columns[0]), 2)))
 
-    def merged(self, mentions: MentionTable) -> tuple[np.ndarray, np.ndarray, Lists]:
-        """Return distinct triples, sorted; the highest confidence and rarity of each; the mentions that it rests on."""
-        rows, values, rests = (np.concatenate(parts) for parts in (self.blocks, self.values, self.rests))
-        triples, of = np.unique(rows, axis=0, return_inverse=True)
+    def merged(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return distinct triples, sorted, and the highest confidence and rarity of each."""
+        triples, of = np.unique(np.concatenate(self.blocks), axis=0, return_inverse=True)
         best = np.zeros((len(triples), 2))
-        np.maximum.at(best, of, values)
-        base = int(max(rests.max(initial=0), mentions.phrases.max(initial=0))) + 1
-        pairs, pair_of = np.unique(mentions.owners.astype(np.int64) * base + mentions.phrases, return_inverse=True)
-        of_pairs = Lists.grouped(pair_of, np.arange(len(pair_of)), len(pairs))
-        wanted = rests @ np.array([base, 1])
-        is_found = np.isin(wanted, pairs)
-        at = np.searchsorted(pairs, wanted[is_found])
-        owners, found = np.repeat(of[is_found], of_pairs.sizes_of(at)), of_pairs.at(at)
-        known = np.unique(np.stack([owners, found], axis=1), axis=0)
-        return triples.astype(np.int32), best.astype(np.float32), Lists.grouped(known[:, 0], known[:, 1], len(triples))
+        np.maximum.at(best, of, np.concatenate(self.values))
+        return triples.astype(np.int32), best.astype(np.float32)
 
 
 def corpus_graph(
@@ -284,14 +230,12 @@ def corpus_graph(
     entity_of = np.array([position.get(key, -1) for key in graph.phrase_keys], dtype=np.int64)
     at = np.flatnonzero(entity_of[phrases.values] >= 0)
     owners, mentioned = phrases.owners[at], phrases.values[at]
-    rests = np.stack([owners, mentioned], axis=1)
-    edges.add(first_sentence + owners, MENTIONS, entity_of[mentioned], 1.0, rare[mentioned], rests)
+    edges.add(first_sentence + owners, MENTIONS, entity_of[mentioned], 1.0, rare[mentioned])
     for passage in range(graph.num_passages):
         for link in matcher.links(passage):
             there = np.array(matcher.passages(link.match.form))
             sure, others = link.match.confidence / len(there), first_passage + there[there != passage]
-            stands = (link.sentence, link.phrase)
-            edges.add(first_passage + passage, REFERS, others, sure, rare[link.phrase], stands)
+            edges.add(first_passage + passage, REFERS, others, sure, rare[link.phrase])
     for passage, head, relation, tail in stated:
         ends = np.array([position[head], position[tail]])
         edges.add(ends[0], number[relation], ends[1])
@@ -306,13 +250,12 @@ def corpus_graph(
     of_key = np.array([position.get(key, -1) for key in known], dtype=np.int64)
     incidence = np.stack([of_key[pairs[:, 0]], pairs[:, 1]], axis=1)[of_key[pairs[:, 0]] >= 0]
     incidence = np.unique(np.concatenate([incidence, np.array(where, dtype=np.int64).reshape(-1, 2)]), axis=0)
-    mentions = find_mentions(graph)
-    triples, values, resting = edges.merged(mentions)
+    triples, values = edges.merged()
     message = MessageGraph(
         list(position), graph.num_passages, len(graph.sentences), relations, triples,
         Lists.grouped(incidence[:, 0], incidence[:, 1], len(position)),
     )  # fmt: skip
-    return message, Grounding(mentions, resting, values[:, 0], values[:, 1])
+    return message, Grounding(StemTable.of(graph.sentences), values[:, 0], values[:, 1])
 
 
 def fact_graph(

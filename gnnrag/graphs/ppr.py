@@ -37,11 +37,13 @@ class PageRankOperator:
     def __init__(self, adjacency: Any, damping: float = 0.5, precision: Precision = "exact") -> None:
         if not 0.0 < damping < 1.0:
             raise ValueError(f"damping={damping!r}: must lie strictly between 0 and 1")
-        adjacency = sparse.csr_array(adjacency, dtype=np.float64, copy=True)
+        adjacency = sparse.csr_array(adjacency, dtype=np.float64)
         if adjacency.shape[0] != adjacency.shape[1] or (adjacency.nnz and adjacency.data.min() < 0):
             raise ValueError(f"adjacency of shape {adjacency.shape}: must be square, with weights of at least 0")
-        adjacency.sum_duplicates()
-        adjacency.eliminate_zeros()
+        if not (adjacency.has_canonical_format and adjacency.data.all()):
+            adjacency = adjacency.copy()
+            adjacency.sum_duplicates()
+            adjacency.eliminate_zeros()
         self.num_nodes, self.damping = int(adjacency.shape[0]), damping
         self._strengths = np.asarray(adjacency.sum(axis=1)).ravel()
         self.is_near = precision == "fast" or (precision == "auto" and self.num_nodes > _EXACT_UP_TO)

@@ -12,18 +12,17 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gnnrag import arrays
 from gnnrag.arrays import Rows
 from gnnrag.config import IndexConfig
 from gnnrag.executors import make_executor
-from gnnrag.index.tables import ValueTable, as_matrix, names_in, text_key
+from gnnrag.index.tables import ValueTable, names_in, text_key
 from gnnrag.index.work import Ask, Embed, Write
 from gnnrag.io import digest
 from gnnrag.types import Passage
@@ -33,13 +32,15 @@ Counts = dict[str, Any]  # of an artefact's record
 
 @dataclass(frozen=True)
 class Artefact:
-    """How an artefact is made and read."""
+    """How an artefact is made and read; the fields are those of `artefact`."""
 
     make: Callable[[Work], tuple[Any, Counts]]
-    inputs: Callable[[IndexConfig], Sequence[str]]
-    sections: tuple[str, ...]  # of the settings that it reads
-    settings: Callable[[Any], Any]  # of an index to JSON data on which, besides the inputs, the artefact depends
-    load: Callable[[Any, Path], Any]  # of the index, and the artefact's folder
+    inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]]
+    kind: Any
+    uses: tuple[str, ...]
+    version: int
+    settings: Callable[[Any], Any] | None
+    load: Callable[[Any, Path], Any] | None
 
 
 ARTEFACTS: dict[str, Artefact] = {}
@@ -48,7 +49,7 @@ ARTEFACTS: dict[str, Artefact] = {}
 def artefact(
     inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]],
     kind: Any = None,
-    uses: Sequence[str] = (),
+    uses: tuple[str, ...] = (),
     version: int = 1,
     settings: Callable[[Any], Any] | None = None,
     load: Callable[[Any, Path], Any] | None = None,
@@ -60,19 +61,12 @@ def artefact(
         kind: class of the value.
         uses: what it depends on besides: sections of the settings, `embedder`, and writers, such as `writers.summary`.
         version: of the code; a new version makes the artefact again.
-        settings: returns what of `uses` decides the artefact; None: all of it.
-        load: reads the value of an artefact that lies in the tables of the index.
+        settings: of the index to JSON data, what of `uses` decides the artefact; None: all of it.
+        load: of the index and the folder, reads a value that lies in the tables of the index.
     """
 
     def register(make: Callable[[Work], tuple[Any, Counts]]) -> Callable[[Work], tuple[Any, Counts]]:
-        of = settings or (lambda index: [setting(index, name) for name in uses])
-        ARTEFACTS[make.__name__] = Artefact(
-            make,
-            (lambda config: inputs) if isinstance(inputs, tuple) else inputs,
-            tuple(uses),
-            lambda index: [version, of(index)],
-            load or (lambda index, folder: arrays.load(folder, kind)),
-        )
+        ARTEFACTS[make.__name__] = Artefact(make, inputs, kind, uses, version, settings, load)
         return make
 
     return register
@@ -86,14 +80,6 @@ def folders_in(place: Path | str) -> dict[str, list[str]]:
         if name in ARTEFACTS and not folder.endswith(".lance"):
             folders[name].append(folder)
     return folders
-
-
-def setting(index: Any, name: str) -> Any:
-    """Return JSON data that changes whenever what is made with a section, with the embedder or a writer would."""
-    if name == "embedder":
-        return index.embedder.identity
-    section, _, writer = name.partition(".")
-    return index.tasks.identity(writer) if writer else asdict(getattr(index.config, section))
 
 
 class Work:
@@ -196,7 +182,7 @@ class Work:
             return np.zeros((0, 0), np.float32), 0
         keys = [text_key("", text) for text in strings]
         table, new = self.embedded("string-vectors", keys, strings)
-        return as_matrix(table.take(keys)), new
+        return table.vectors(keys), new
 
     def embedded(self, name: str, keys: Sequence[str], texts: Sequence[str | Passage]) -> tuple[ValueTable, int]:
         """Return the table `name` with the vectors of texts, or of passages, by their keys; and how many were new."""

@@ -16,7 +16,7 @@ from gnnrag.graphs.titles import Titles, layout_of, titles_of
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
-from gnnrag.index.tables import as_matrix, whole
+from gnnrag.index.tables import whole
 from gnnrag.index.work import Analyse
 from gnnrag.text.analyse import PassageText, resolve_language
 
@@ -55,8 +55,9 @@ def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
 @artefact(("passages", "hierarchy"), kind=Titles, version=4)
 def titles(work: Work) -> tuple[Titles, Counts]:
     """What passages are known by, and where they stand in their documents."""
-    tables = titles_of(work.passages, work.read("hierarchy"))
-    return Titles(tables, layout_of(work.passages)), {"forms": len(tables.forms)}
+    passages = list(work.passages)  # they are gone through several times
+    tables = titles_of(passages, work.read("hierarchy"))
+    return Titles(tables, layout_of(passages)), {"forms": len(tables.forms)}
 
 
 def _load_lexical(index: Any, folder: Path) -> Lexical:
@@ -73,17 +74,13 @@ def lexical(work: Work) -> tuple[None, Counts]:
     return None, {"passages": len(work.passages)}
 
 
-def _load_embeddings(index: Any, folder: Path) -> np.ndarray:
-    return as_matrix(index.table_of("embeddings").take(index.table.keys))
-
-
-@artefact(("passages",), uses=("embedder",), version=3, load=_load_embeddings)
-def embeddings(work: Work) -> tuple[None, Counts]:
+@artefact(("passages",), kind=np.ndarray, uses=("embedder",), version=4)
+def embeddings(work: Work) -> tuple[np.ndarray, Counts]:
     """Unit vectors of the passages, (num_passages, dim) float32."""
     table, new = work.embedded("embeddings", work.keys, work.passages)
     if len(work.passages) > FLAT_UP_TO:
         index_vectors(table.uri)
-    return None, {"dim": table.dim, "computed": new}
+    return table.vectors(work.keys), {"dim": table.dim, "computed": new}
 
 
 def string_vectors(work: Work, strings: Sequence[str], name: str) -> tuple[np.ndarray, Counts]:

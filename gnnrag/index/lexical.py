@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from unicodedata import normalize
 
 import numpy as np
 from lance.query import MatchQuery
@@ -31,7 +30,7 @@ class Lexical:
             return np.zeros(0, np.int64), np.zeros(0)
         rows = self.table.dataset.scanner(
             columns=["_score"], with_row_id=True, limit=min(count + _TIES, self.num_passages),
-            full_text_query=MatchQuery(with_blanks(normalize("NFC", query)), CONTENT), filter=condition, prefilter=True,
+            full_text_query=MatchQuery(with_blanks(query), CONTENT), filter=condition, prefilter=True,
         ).to_table()  # fmt: skip
         positions = np.searchsorted(self.table.row_ids, rows["_rowid"].to_numpy())
         scores = rows["_score"].to_numpy().astype(np.float64)

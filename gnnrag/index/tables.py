@@ -70,17 +70,18 @@ class PassageTable:
                 problem = f"make one: gnnrag index build data.path=FOLDER index.path={root}"
             raise ArtefactError(f"{root} is no index; {problem}") from error
         self.state: dict[str, Any] = json.loads((self.dataset.schema.metadata or {}).get(_STATE, b"{}"))
+        self.metadata_names = _metadata_names(self.dataset.schema)
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns that conditions may use."""
-        return [*_OWN, *_metadata_names(self.dataset.schema)]
+        return [*_OWN, *self.metadata_names]
 
     @cached_property
     def rows(self) -> pa.Table:
         """All columns of all passages but what BM25 reads; with `_key`, see `text_key`, and `_rowid`."""
-        columns = [*_OWN, _KEY, *_metadata_names(self.dataset.schema)]
-        return self.dataset.to_table(columns=columns, with_row_id=True)
+        columns = [*_OWN, _KEY, *self.metadata_names]
+        return self.dataset.to_table(columns=columns, with_row_id=True).combine_chunks()  # for `take`
 
     @property
     def keys(self) -> pa.ChunkedArray:
@@ -88,12 +89,20 @@ class PassageTable:
         return self.rows[_KEY]
 
     def holds(self, passages: Sequence[Passage]) -> bool:
-        """Tell whether these are the passages, with the same metadata."""
-        table = _as_table(passages)
-        names = _metadata_names(table.schema)
-        if _table_key(table) != self.key or names != _metadata_names(self.dataset.schema):
+        """Tell whether these are the passages, with the same metadata; they are as loaders return them."""
+        names = self.metadata_names
+        if len(passages) != len(self.rows) or {name for p in passages for name in p.metadata} != set(names):
             return False
-        return all(table[name].to_pylist() == self.rows[name].to_pylist() for name in names)
+        is_same = all(self.rows[name].to_pylist() == [getattr(p, name) for p in passages] for name in _OWN)
+        return is_same and all(self.rows[n].to_pylist() == [p.metadata.get(n) for p in passages] for n in names)
+
+    def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
+        """Return the passages at these positions."""
+        passages = []
+        for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
+            metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
+            passages.append(Passage(row["id"], row["title"], row["text"], row["place"], metadata))
+        return tuple(passages)
 
     @cached_property
     def row_ids(self) -> np.ndarray:
@@ -314,15 +323,21 @@ class ValueTable:
 
     def take(self, keys: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the value of each key, null where there is none."""
-        wanted = keys if isinstance(keys, pa.ChunkedArray) else pa.array(keys, pa.string())
         if self.dataset is None:
-            return pa.chunked_array([pa.nulls(len(wanted), self.kind or pa.null())])
+            return pa.chunked_array([pa.nulls(len(keys), self.kind or pa.null())])
         table = self.dataset.to_table()
-        rows = pc.index_in(_one_chunk(wanted.cast(pa.string())), table["key"])
+        rows = pc.index_in(_keys_of(keys), table["key"])
         is_whole = len(rows) == len(table) and not rows.null_count
         if is_whole and np.array_equal(rows.to_numpy(zero_copy_only=False), np.arange(len(table))):
             return table["value"]
         return table["value"].take(rows)
+
+    def vectors(self, keys: Sequence[str] | pa.ChunkedArray) -> np.ndarray:
+        """Return the vector of each key, (len(keys), dim); ArtefactError: one is gone."""
+        table = self.dataset.to_table(batch_size=1 << 20)  # type: ignore[union-attr]
+        rows = whole(pc.index_in(_keys_of(keys), table["key"])).to_numpy()
+        vectors = _one_chunk(table["value"]).flatten().to_numpy().reshape(len(table), self.dim)
+        return vectors if np.array_equal(rows, np.arange(len(table))) else vectors[rows]  # Arrow's own `take` is slow
 
     def keep(self, keys: Sequence[str]) -> None:
         """Delete the values of all other keys."""
@@ -349,11 +364,8 @@ def _value_rows(keys: Sequence[str], values: Any, kind: pa.DataType | None) -> p
     return table.filter(pc.is_valid(table["value"]))
 
 
-def as_matrix(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of vectors as (n, dim)."""
-    array = whole(_one_chunk(column))
-    dim = array.type.list_size
-    return array.values.slice(array.offset * dim, len(array) * dim).to_numpy().reshape(len(array), dim)
+def _keys_of(keys: Sequence[str] | pa.ChunkedArray) -> pa.Array:
+    return _one_chunk(keys.cast(pa.string())) if isinstance(keys, pa.ChunkedArray) else pa.array(keys, pa.string())
 
 
 def whole(column: Any) -> Any:

@@ -32,7 +32,7 @@ from gnnrag.graphs.synonyms import (
     without_loops,
 )
 from gnnrag.graphs.titles import TitleMatcher, build_titles
-from gnnrag.index.artefacts import Counts, Work, artefact, setting
+from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.work import Extract
 from gnnrag.io import digest
@@ -156,14 +156,17 @@ def fact_string(fact: Triple, style: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
 def _reads_sentences(config: IndexConfig) -> bool:
-    return config.extract.method != "kb"
+    return not config.extract.is_kb
 
 
 def _knowledge_settings(index: Any) -> list[Any]:
     config = index.config.knowledge
-    used = ["embedder", "writers.curator"] if config.resolve else []
-    used += ["writers.summary"] if config.description_words is not None else []
-    return [asdict(config), *(setting(index, name) for name in used)]
+    used: list[Any] = [asdict(config)]
+    if config.resolve:
+        used += [index.embedder.identity, index.tasks.identity("curator")]
+    if config.description_words is not None:
+        used.append(index.tasks.identity("summary"))
+    return used
 
 
 @artefact(
@@ -266,7 +269,7 @@ def wanted_facts(config: IndexConfig) -> str:
 
 def has_structure(config: IndexConfig) -> bool:
     """Tell whether passages and sentences are nodes: as `index.gnn.structure` says, but never for a knowledge base."""
-    return config.gnn.structure and config.extract.method != "kb"
+    return config.gnn.structure and not config.extract.is_kb
 
 
 def _message_inputs(config: IndexConfig) -> list[str]:
@@ -276,7 +279,7 @@ def _message_inputs(config: IndexConfig) -> list[str]:
     return [*needs, "entity_graph"] if config.gnn.synonyms else needs
 
 
-@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=4)
+@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=5)
 def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
     """The message graph: structure of a corpus, facts, or both."""
     facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None
@@ -292,7 +295,7 @@ def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
         matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
         graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
     else:
-        graph = fact_graph(facts, str if work.config.extract.method == "kb" else phrase_key, similar)
+        graph = fact_graph(facts, str if work.config.extract.is_kb else phrase_key, similar)
     counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}
     counts |= {"relations": graph.num_relations, "triples": len(graph.triples)}
     return MessageKnowledge(graph, grounding), counts

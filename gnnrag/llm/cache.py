@@ -28,7 +28,7 @@ class CachedBackend(Backend):
     (`stop`) are kept; identical requests of one event loop are sent once. A cached reply counts as a call with its
     first tokens and cost. The file must be on a local disk: SQLite's write-ahead log does not work on network disks.
 
-    Raises ArtefactError where the file is damaged or no response cache.
+    Raises ArtefactError where the file is no response cache.
     """
 
     def __init__(self, backend: Backend, path: str | Path) -> None:
@@ -55,10 +55,7 @@ class CachedBackend(Backend):
     async def generate(self, request: Request) -> Reply:
         key = self.key(request)
         if row := self._execute("SELECT value FROM replies WHERE key = ?", key):
-            try:
-                return Reply(**json.loads(row[0]), cached=True)
-            except (TypeError, ValueError):
-                logger.warning("response cache %s: an entry cannot be read; it is asked for again", self.path)
+            return Reply(**json.loads(row[0]), cached=True)
         place = (asyncio.get_running_loop(), key)
         if (task := self._in_flight.get(place)) is not None:
             return replace(await asyncio.shield(task), cached=True)
@@ -86,13 +83,7 @@ class CachedBackend(Backend):
 
     def _execute(self, statement: str, *values: str) -> Any:
         with self._lock:
-            try:
-                return self._connection.execute(statement, values).fetchone()
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError as error:
-                problem = f"llm_cache={self.path} is damaged ({error}); delete it, replies will be asked anew"
-                raise ArtefactError(problem) from error
+            return self._connection.execute(statement, values).fetchone()
 
 
 def with_model(name: str, settings: Any, model: str | None) -> Any:

@@ -62,17 +62,28 @@ def load_model(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
 
 
 def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> Any:
-    """Return the model with one more adapter, not merged. Raises ArtefactError where it does not fit."""
-    from peft import PeftModel
+    """Return the model with one more adapter, not merged.
+
+    Raises ArtefactError where it does not fit; the model then is as it was.
+    """
+    from peft import PeftConfig, PeftModel, get_peft_model
 
     check_tokens(model, folder)
+    adapted = model
     try:
-        if isinstance(model, PeftModel):
-            model.load_adapter(str(folder), adapter_name=name, is_trainable=False)
-            return model
-        return PeftModel.from_pretrained(model, str(folder), adapter_name=name, is_trainable=is_trainable).eval()
-    except (RuntimeError, ValueError, KeyError, OSError) as error:
-        raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({brief(error)})") from error
+        if not isinstance(model, PeftModel):
+            config = PeftConfig.from_pretrained(str(folder))
+            config.inference_mode = not is_trainable
+            adapted = get_peft_model(model, config, name)
+        adapted.load_adapter(str(folder), adapter_name=name, is_trainable=is_trainable)
+        return adapted.eval()
+    except Exception as error:  # the libraries raise whatever the damage leads to
+        if adapted is not model:
+            adapted.unload()
+        elif name in getattr(model, "peft_config", {}):
+            model.delete_adapter(name)
+        problem = f"adapter {str(folder)!r} does not fit the model, or is damaged ({brief(error)})"
+        raise ArtefactError(problem) from error
 
 
 # Whole tables of token vectors that an adapter was saved with.

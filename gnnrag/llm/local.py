@@ -19,8 +19,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
-from gnnrag.io import digest, file_digest, read_json
+from gnnrag.errors import ConfigError, GnnragError, LLMError
+from gnnrag.io import digest, file_digest, read_object
 from gnnrag.llm.base import (
     Backend,
     ContextLengthError,
@@ -77,7 +77,8 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     base = local_folder(model, backend)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
         adapter = str(base)
-        base = local_folder(str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or ""), backend)
+        named = read_object(base / "adapter_config.json").get("base_model_name_or_path")
+        base = local_folder(str(named or f"(base of {adapter})"), backend)
     if not (base / "config.json").is_file():
         raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
     if not any(base.glob("*.safetensors")):
@@ -90,7 +91,7 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
 
 def check_causal(files: ModelFiles) -> None:
     """Raise ConfigError where config.json names no causal language model."""
-    name = next(iter(read_json(files.base / "config.json").get("architectures") or ()), "(none named)")
+    name = next(iter(read_object(files.base / "config.json").get("architectures") or ()), "(none named)")
     if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         raise ConfigError(f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM)")
 
@@ -113,7 +114,8 @@ def local_folder(name: str, backend: str, patterns: tuple[str, ...] = _DECIDING)
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model {name!r} does not exist here, and the hub gave none: {brief(error)}") from error
+        problem = f"model {name!r} does not exist here, and the hub gave none: {brief(error)}"
+        raise ConfigError(f"{problem}; an adapter's base is given by llm.model=BASE llm.adapter=FOLDER") from error
 
 
 def encode(
@@ -191,7 +193,7 @@ class Engine:
         return [list(prompts)]
 
     def answer(self, jobs: Sequence[Job]) -> list[Reply | Exception]:
-        """Return the reply to each job, or why there is none; an ArtefactError means that it is beyond use."""
+        """Return the reply to each job, or why there is none."""
         outcomes: dict[int, Reply | Exception] = {}
         prompts: dict[int, list[int]] = {}
         for at, job in enumerate(jobs):
@@ -216,8 +218,6 @@ class Engine:
         """Generate; a batch that fails, of memory or of one bad row, is tried in halves."""
         try:
             return [*self.generate(jobs, prompts)]
-        except ArtefactError:
-            raise
         except Exception as error:  # noqa: BLE001 - one row's failure must not fail its neighbours
             if len(jobs) == 1:
                 return [_failed(jobs[0].part.files.name, error)]

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -44,24 +45,27 @@ _LONGEST_WAIT_S = 120.0  # between two tries: what the client honours of a Retry
 # What servers say of a refusal, in their first words: they may quote the prompt after that.
 _SAID = 300  # characters
 _EVERYBODYS = re.compile(  # it is no matter of this request
-    r"api[ _-]?key|authenti|credential|billing|credit|quota|arrear|good standing|(?:balance|funds)\b|permission|"
+    r"api[ _-]?(?:key|version)|authenti|credential|billing|credit|quota|arrear|good standing|(?:balance|funds)\b|"
+    r"permission|usage limits?\b|throttl|please wait|token\b.{0,40}expired|https port|must be verified|"
     r"(?:account|organi[sz]ation|project|subscription|workspace)\b.{0,60}(?:disabled|suspended|deactivated|not active)|"
     r"location is not supported|model_(?:not_found|decommissioned|not_available)|"
     r"model\W.{0,80}\b(?:not found|not exist|unknown|unavailable|decommissioned|deprecated)|"
-    r"(?:invalid|unknown|no such) model",
+    r"(?:invalid|unknown|unsupported|no such) model|model id(?:entifier)?\b|no models? loaded",
     re.IGNORECASE,
 )
 _CONTEXT = re.compile(
-    r"context[ _](?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|max_model_len|"
-    r"too many tokens|max_new_tokens\W{1,3}must be|longer than the m|range of input length|tokens_limit|"
+    r"context[ _]?(?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|"
+    r"max_(?:model|seq)_len|too many tokens(?!, please)|max_new_tokens\W{1,3}must be|longer than the m|"
+    r"range of input length|tokens_limit|"
     r"(?:prompt|input|request|message|string|text|body|payload)s?\b.{0,60}(?:too (?:long|large)|exceeds?\b)|"
     r"reduce (?:the|your) (?:length|prompt|input|message)|exceeds? the (?:model|maximum|available context)",
     re.IGNORECASE,
 )
 _FILTER = re.compile(
     r"content[ _-]?(?:filter|policy|management|violat|safety|exists risk)|moderation|flagged|data_inspection|"
-    r"inappropriate|sensitive[ _](?:content|information|words)|new_sensitive|unsafe|safety|prohibited|guardrail|"
-    r"high risk|responsible ?ai|usage (?:policy|policies|guidelines)|不安全|敏感",
+    r"inappropriate|sensitive[ _]?(?:content|information|words)|new_sensitive|unsafe|safety|prohibited|guardrail|"
+    r"high risk|risk ?detect|recitation|modify(?:ing)? your prompt|responsible ?ai|"
+    r"usage (?:policy|policies|guidelines)|不安全|敏感",
     re.IGNORECASE,
 )
 # What fails with a status that passes elsewhere, and fails again.
@@ -74,39 +78,40 @@ _ADVICE = (
     (401, "", "llm.api_key_env names the variable with the key"),
     (404, "", "look at llm.model and llm.base_url"),
     (429, "", "fewer requests at a time with llm.concurrency, more tries with llm.max_retries"),
-    (0, "max_tokens|max_completion_tokens|completion tokens", "a smaller max_tokens of the role, or llm.token_limit"),
+    (0, "max_?(?:output_?)?tokens|completion.tokens", "a smaller max_tokens of the role, or llm.token_limit"),
+    (0, "enable_thinking|thinking", "llm.extra_body holds further fields: {enable_thinking: false}"),
     (0, "response_format|json_schema|json_object|guided", "llm.structured=auto takes what the server has"),
     (0, "model_not_found|no such model|model .{0,60}(?:not (?:found|exist)|decommissioned)", "look at llm.model"),
 )
-# How servers spell why a reply ended.
-_FINISHES = {
-    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
-    **dict.fromkeys(("max_tokens", "model_length", "max_output_tokens", "max_length"), "length"),
-    **dict.fromkeys(
-        (
-            "content-filter",
-            "filtered",
-            "safety",
-            "sensitive",
-            "prohibited_content",
-            "blocklist",
-            "guardrail_intervened",
-        ),
+# How servers spell why a reply ended; what they broke off themselves is cut, too.
+_FINISHES = (
+    ("stop", r"eos(?:_token)?|end_turn|stop(?:_sequence)?|completed?"),
+    ("length", r".*(?:length|limit|context_window).*|max_(?:output_|new_)?tokens?|error|abort(?:ed)?|insufficient_.*"),
+    (
         "content_filter",
+        r".*(?:filter|safety|sensitive|prohibited|blocklist|guardrail|recitation|spii|toxic|moderation).*|refusal",
     ),
-}
+)
+# "Please try again in 1m3.5s" of an error 429, where no header says it.
+_WAIT = re.compile(
+    r"(?:again|retry)\s+(?:in|after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)\s?(m?)s)?", re.IGNORECASE
+)
+_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any minute of a rate limit
 
 
 def error_class(status: int, code: object, message: str) -> type[LLMError]:
     """Return whose error a status is: of this request alone (a `RejectedError`), or of the server."""
     said = f"{code} {message[:_SAID]}"
-    if status in (401, 402, 404, 405, 429) or _EVERYBODYS.search(said):
+    if status in (401, 402, 404, 405) or (status == 429 and not _TOO_LARGE.search(said)):
         return LLMError
-    if status == 413 or _CONTEXT.search(said):
+    # The first that is said is the cause; a filter may quote "credit", and an account be disabled for its "safety".
+    kinds = ((_EVERYBODYS, LLMError), (_CONTEXT, ContextLengthError), (_FILTER, ContentFilterError))
+    found = [(match.start(), kind) for words, kind in kinds if (match := words.search(said))]
+    if status in (413, 429):
         return ContextLengthError
-    if _FILTER.search(said):
-        return ContentFilterError
-    return RejectedError if status in (400, 422) else LLMError
+    if found:
+        return min(found, key=itemgetter(0))[1]
+    return RejectedError if status in (400, 422, 451) else LLMError
 
 
 async def _end_retries(response: Any) -> None:
@@ -114,6 +119,10 @@ async def _end_retries(response: Any) -> None:
     if response.status_code in (409, 429) or response.status_code >= 500:
         said = (await response.aread()).decode("utf-8", "replace")[: 2 * _SAID]
         is_lasting = bool(_LASTING.search(said)) or response.status_code in (501, 505)
+        if (wait := _WAIT.search(said)) and "retry-after" not in response.headers:
+            hours, minutes, seconds, milli = wait.groups(default="0")
+            waited_s = 3600 * int(hours) + 60 * int(minutes) + float(seconds) / (1000 if milli else 1)
+            response.headers["retry-after"] = str(waited_s)
         if is_lasting or issubclass(error_class(response.status_code, "", said), RejectedError):
             response.headers["x-should-retry"] = "false"
 
@@ -223,6 +232,8 @@ class OpenAI(Backend):
                 # The client's own time-out is per read: a server that sends a byte now and then would never hit it.
                 async with asyncio.timeout((self.max_retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
                     answer = await create(**body, extra_body=self.extra_body or None)
+                if not getattr(answer, "choices", None):
+                    self._check_empty(client, answer)
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
                 problem = f"no reply within llm.timeout_s={self.timeout_s:g} s"
@@ -289,13 +300,22 @@ class OpenAI(Backend):
             prompt, completion = estimate_tokens(request.text), estimate_tokens(text)
         return Reply(
             text=text,
-            finish_reason="content_filter" if refusal else _FINISHES.get(finish.lower(), finish),
+            finish_reason="content_filter" if refusal else _finish(finish),
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=(prompt * self.price_in + completion * self.price_out) / 1e6,
             model=str(getattr(answer, "model", None) or self.model),
             is_estimated=is_estimated,
         )
+
+    def _check_empty(self, client: openai.AsyncOpenAI, answer: Any) -> None:
+        """Raise the error that a status 200 without choices hides: a gateway's own, or that a filter left nothing."""
+        if error := getattr(answer, "error", None):
+            code, message = error_details({"error": error})
+            known = isinstance(code, int) and 400 <= code < 600
+            raise self._refusal(client, int(str(code)) if known else 400, code, message)
+        if getattr(answer, "choices", 0) in ([], None) and getattr(answer, "usage", None):
+            raise ContentFilterError(self._message(client, "a completion without choices: its filter left nothing"))
 
     def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
         """Return the error for a status, with the setting that helps."""
@@ -341,6 +361,10 @@ def _weaker(form: _Form, body: Mapping[str, Any], message: str) -> _Form | None:
     return None
 
 
+def _finish(reason: str) -> str:
+    return next((kind for kind, words in _FINISHES if re.fullmatch(words, reason, re.IGNORECASE)), reason)
+
+
 def text_of(content: Any) -> str:
     """Return the text of a message's content: as it is, or the parts of a type that is text (others are reasoning)."""
     if content is None or isinstance(content, str):
@@ -356,7 +380,8 @@ def _text_of_part(part: Any) -> str:
     part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
     if part.get("type") == "refusal":
         return str(part.get("refusal") or "")
-    text = part.get("text") if part.get("type") in (None, "text", "output_text", "input_text") else ""
+    is_text = part.get("type") in (None, "text", "output_text", "input_text") and part.get("thought") is not True
+    text = part.get("text") if is_text else ""
     return str((text.get("value") if isinstance(text, Mapping) else text) or "")
 
 

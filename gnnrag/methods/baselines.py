@@ -32,7 +32,7 @@ class Single(Method):
     """
 
     top_k: AtLeast1 = 200  # hits asked for: what Recall@k is measured on
-    reader_top_k: AtLeast1 | None = 5  # passages the reader sees; null: all
+    reader_top_k: AtLeast0 | None = 5  # passages the reader sees; null: all
     channel: Literal["text", "graph", "both"] = "text"  # graph: source passages of graph hits, whose texts become notes
     reader_notes: AtLeast0 | None = 20  # graph hits whose texts the reader sees; null: all
     # retriever: its answer if it gives one (graphrag_global), else the reader's; reader: always the reader's

@@ -107,9 +107,10 @@ class ToGGraph(Method):
     """From the entities in a question, for each depth: choose relations, then entities behind them; then judge.
 
     The best `width` paths of a depth go on, by relation score times entity score. The search ends when the reasoner
-    says that what was found suffices, or when nothing is left. Topic entities are the question's `anchor` where its
-    data name it, else what its keywords name. The reader sees the paths and the passages that state them; these come
-    first in the ranking, and the retriever's for the question follow. Roles: `keywords`, `pruner`, `reasoner`.
+    says that what was found suffices, or when nothing is left. Topic entities are the question's `seeds` or `anchor`
+    where its data name them, else what its keywords name. The reader sees the paths and the passages that state them;
+    these come first in the ranking, and the retriever's for the question follow. Roles: `keywords`, `pruner`,
+    `reasoner`.
     """
 
     depth: Count = 3
@@ -138,7 +139,7 @@ class ToGGraph(Method):
             if not front:
                 break
             found = [w for w in found if not any(w.nodes == f.nodes[: len(w.nodes)] for f in front)] + front
-            shown = tuple(Passage(self._stated(walk)[-1], "", self.text(walk)) for walk in found)
+            shown = tuple(Passage(self._stated(state, walk)[-1], "", self.text(walk)) for walk in found)
             step: Step = await self.roles["reasoner"](ReasonTask(state.question, shown, (), "tog"), state.session)
             state.session.flag("reasoner", *step.flags)
             state.session.record("step", text=step.text, query=step.query, done=step.done, answer=step.answer)
@@ -147,9 +148,9 @@ class ToGGraph(Method):
         state.memory["paths"] = sorted(found, key=lambda walk: -walk.score)
 
     async def _topics(self, state: State) -> list[int]:
-        anchor = state.question.extra.get("anchor")
-        if anchor in self.graph.position:
-            return [self.graph.position[anchor]]
+        extra = state.question.extra
+        if known := [n for n in extra.get("seeds", [extra.get("anchor")]) if n in self.graph.position]:
+            return [self.graph.position[name] for name in known]
         keywords = await self.roles["keywords"](KeywordsTask(state.question.text), state.session)
         state.session.flag("keywords", *keywords.flags)
         topics = []
@@ -162,12 +163,14 @@ class ToGGraph(Method):
     async def _expand(self, state: State, front: Sequence[Walk]) -> list[Walk]:
         """Return the best `width` paths that are one edge longer."""
         graph, groups = self.graph, list[tuple[Walk, dict[str, list[int]]]]()
-        mask = self.index.matching(state.session.filter) if state.session.filter else None
+        mask = self._mask(state)
         for walk in front:
             by_label: dict[str, list[int]] = {}
             for relation in graph.incident[walk.nodes[-1]].tolist():
-                if mask is not None and not mask[graph.relation_passages[relation]].all():
-                    continue  # what else states it does not pass the question's filter
+                stated = None if mask is None else mask[graph.relation_passages[relation]]
+                # A description may come from any passage that states the relation, the fact itself is in each of them.
+                if stated is not None and not (stated.all() if graph.texts[relation] else stated.any()):
+                    continue
                 if self._other(relation, walk.nodes[-1]) not in walk.nodes:
                     away = "" if graph.ends[relation][0] == walk.nodes[-1] else " (towards it)"
                     by_label.setdefault((graph.labels[relation] or graph.texts[relation]) + away, []).append(relation)
@@ -208,14 +211,19 @@ class ToGGraph(Method):
             return self.graph.names[walk.nodes[0]]
         return ". ".join(self.graph.statement(relation) for relation in walk.relations)
 
-    def _stated(self, walk: Walk) -> list[str]:
-        """Return the first passage that states each relation of a path."""
-        return [self.index.ids[self.graph.relation_passages[relation][0]] for relation in walk.relations]
+    def _mask(self, state: State) -> np.ndarray | None:
+        """Return which passages pass the question's filter, (num_passages,) bool; None without one."""
+        return self.index.matching(state.session.filter) if state.session.filter else None
+
+    def _stated(self, state: State, walk: Walk) -> list[str]:
+        """Return the first passage that states each relation of a path and passes the question's filter."""
+        mask, rows = self._mask(state), [self.graph.relation_passages[relation] for relation in walk.relations]
+        return [self.index.ids[(row if mask is None else row[mask[row]])[0]] for row in rows]
 
     async def select(self, state: State) -> Evidence:
         """The passages that state the paths, best path first, then the retriever's; and the paths themselves."""
         paths: list[Walk] = state.memory.get("paths", [])
-        ids = list(dict.fromkeys(id_ for walk in paths for id_ in self._stated(walk)))
+        ids = list(dict.fromkeys(id_ for walk in paths for id_ in self._stated(state, walk)))
         ranked = promote([*ids, *(i for i in state.pool.ranked() if i not in set(ids))], ids)
         nodes = list(dict.fromkeys(self.graph.names[walk.nodes[-1]] for walk in paths))
         notes = "\n".join(map(self.text, paths))

@@ -12,7 +12,9 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
+from unicodedata import normalize
 
+from gnnrag.text.normalise import with_blanks
 from gnnrag.types import Question
 
 F1Variant = Literal["hipporag", "hotpot", "squad"]
@@ -41,11 +43,13 @@ _LETTERS = re.compile(
     r"[\s(\[]*[A-J][)\]:]?(?:(?:\s*[,;/&|+]\s*|\s+)(?:(?:and|or|AND|OR)\s+)?[(\[]?[A-J][)\]:]?)*[\s.)\]]*"
 )
 _LETTER = re.compile(r"(?<![\w'’])[A-J](?![\w'’])(?!\s+(?!and\b|or\b)[a-z])")  # `A` before a small word is an article
+_AROUND = re.compile(r"(?<!\w)['\"*]+|['\"*]+(?!\w)")  # of a letter in a list of Python, or in bold
 _CHOICES = ("choices", "options")
 
 
 def letters_of(text: str) -> frozenset[str]:
     """Return the letters that a text consists of, as an answer to a question with choices; else none."""
+    text = _AROUND.sub(" ", text)
     return frozenset(re.findall(r"\b[A-J]\b", text)) if _LETTERS.fullmatch(text) else frozenset()
 
 
@@ -64,11 +68,12 @@ def choices_of(question: Question) -> Mapping[str, str]:
 
 def as_letters(text: str, choices: Mapping[str, str]) -> str:
     """Return the letters of the choices that an answer names, by letter (`AB`, `(A)`, `A and B.`) or in their words."""
-    bare = text.strip().upper()
+    plain = with_blanks(normalize("NFKC", text))  # `Ａ`, `答案是B`
+    bare = plain.strip().upper()
     if bare and set(bare) <= choices.keys():  # ABD
         letters = set(bare)
     else:
-        letters = {*(letters_of(text.upper()) or _LETTER.findall(text))} & choices.keys()
+        letters = {*(letters_of(plain.upper()) or _LETTER.findall(plain))} & choices.keys()
     if not letters:
         said = f" {_forms(text)[1]} "
         letters = {key for key, choice in choices.items() if (words := _forms(choice)[1]) and f" {words} " in said}
@@ -105,6 +110,19 @@ def sub_em_tok(prediction: str, answers: Sequence[str]) -> float:
     return _best(prediction, answers, lambda p, a: float(f" {a} " in f" {p} "), _holds, is_part=True)
 
 
+def list_scores(prediction: str, answers: Sequence[str]) -> dict[str, float]:
+    """Return RoG's Hit@1 and F1 of a list of answers, an item a line or between semicolons; its Hit is `sub_em`.
+
+    A gold answer counts where `sub_em` finds it anywhere in the list. Precision is their number by that of the items;
+    as released it may exceed 1, where one item holds several answers, here not.
+    """
+    items = [item for item in re.split(r"[\n;]", prediction) if item.strip()]
+    held = sum(sub_em(" ".join(items), [answer]) for answer in answers)
+    precision, recall = min(held / max(len(items), 1), 1.0), held / max(len(answers), 1)
+    score = 2 * precision * recall / (precision + recall) if held else 0.0
+    return {"answer/hit@1": sub_em(items[0], answers) if items else 0.0, "answer/list_f1": score}
+
+
 def gives_away(text: str, question: str, answers: Sequence[str]) -> bool:
     """Tell whether a text has the tokens of an answer that its question does not have: yes and no give nothing away."""
     open_ones = [a for a in answers if normalise_answer(a) not in _CLOSED_ANSWERS | {""}]
@@ -133,10 +151,11 @@ def _best(
     of_letters: Callable[[Letters, Letters], float],
     is_part: bool = False,
 ) -> float:
-    """Return the best value over the answers; a prediction equals one without a normal form only as a whole.
+    """Return the best value over the answers that are not blank; one without a normal form is compared as a whole.
 
     `is_part`: the letters of choices may stand within the prediction.
     """
+    answers = [answer for answer in answers if answer.strip()]
     if not answers:
         return float(is_abstention(prediction))
     said, given = _forms(prediction), letters_of(prediction.upper())
@@ -147,7 +166,7 @@ def _best(
         forms, letters = _forms(answer), letters_of(answer)
         if letters and (given or is_part):
             values.append(of_letters(given, letters))
-        elif (forms[0] and "A" not in letters) or not answer.strip():  # an A is an article
+        elif forms[0] and "A" not in letters:  # an A is an article
             values.append(of_texts(said[0], forms[0]))
         else:
             level = 1 if forms[1] else 2

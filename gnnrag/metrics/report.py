@@ -10,7 +10,16 @@ import numpy as np
 
 from gnnrag.config import MetricsConfig
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.answer import as_letters, choices_of, exact_match, f1, is_abstention, sub_em, sub_em_tok
+from gnnrag.metrics.answer import (
+    as_letters,
+    choices_of,
+    exact_match,
+    f1,
+    is_abstention,
+    list_scores,
+    sub_em,
+    sub_em_tok,
+)
 from gnnrag.metrics.long_answers import TEXT, is_long
 from gnnrag.metrics.retrieval import (
     all_at,
@@ -92,7 +101,7 @@ def per_question(
 
     Retrieval metrics are not defined without gold passages; where some questions have them, the others count 0 if
     `skip_no_gold` is false. Metrics of short answers are not defined for a reference of a sentence or more: see
-    `compare_texts`. Node metrics are there where a question has `gold_nodes`; `nodes`, the table of
+    `compare_texts`. Node metrics and those of lists are there where a question has `gold_nodes`; `nodes`, the table of
     `resolved_metrics`, adds those of retrieved nodes together with those of the passages read. A failed question
     scores 0 and keeps its cost.
 
@@ -103,7 +112,7 @@ def per_question(
     rows = [_row(question, prediction, config) for question, prediction in pairs]
     if any(gold_nodes(q) for q in questions):
         for row, (question, prediction) in zip(rows, pairs, strict=True):
-            metrics = node_metrics(question, prediction.nodes)
+            metrics = node_metrics(question, prediction.nodes) | list_scores(prediction.answer, question.answers)
             if nodes:
                 metrics |= resolved_metrics(question, prediction.nodes, prediction.context, nodes)
             if prediction.error is not None:

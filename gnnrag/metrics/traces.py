@@ -1,4 +1,4 @@
-"""Metrics of a run's traces: what each round and each sub-query brought, and where paths went.
+"""Metrics of a run's traces: what each round and each sub-query brought.
 
 A trace (a row of `traces.jsonl`: question_id, events) says what each query ranked and, for methods that pool evidence,
 what the pool held. Questions that stop early keep their last value: each round is a mean over the same questions.
@@ -16,13 +16,13 @@ from gnnrag.types import Question
 
 DEPTH = 5  # ranks that count, of each query and of the pool
 CHANNELS = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
-_EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})
+_EVENTS = frozenset({"query", "merge", "sub_query"})
 
 Trace = Mapping[str, Any]
 
 
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
-    """Return `by_round`, `by_step` (GraphSearch: by channel), `path_patterns` (DotRAG on MetaQA).
+    """Return `by_round`, and `by_step` (GraphSearch: by channel).
 
     Empty, with a note, where only some questions have a trace.
     """
@@ -40,8 +40,6 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
     metrics: dict[str, Any] = {"by_round": by_round(traces, questions)}
     if any(steps := by_step(traces, questions).values()):
         metrics["by_step"] = dict(zip(CHANNELS, steps, strict=True))
-    if patterns := path_patterns(traces, questions):
-        metrics["path_patterns"] = patterns
     return metrics
 
 
@@ -119,42 +117,3 @@ def carried(chains: Sequence[Sequence[float]]) -> list[float]:
     longest = max(map(len, chains), default=0)
     filled = [[*chain, *[chain[-1] if chain else 0.0] * (longest - len(chain))] for chain in chains]
     return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
-
-
-def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
-    """Tell whether each edge of `pattern` (all its relations) states the wanted one, but for case and underscores."""
-    edges = [{_relation_name(label) for label in edge} for edge in pattern]
-    return len(edges) == len(wanted) and all(_relation_name(w) in edge for w, edge in zip(wanted, edges, strict=True))
-
-
-def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, Any]:
-    """Return path-pattern accuracy: whether paths went the way their question asks for (DotRAG).
-
-    The gold pattern is `extra["relations"]`, from the question's start to its answers, "~" before reversed ones.
-    `accuracy` is the mean over questions of the share of complete paths that follow it (0 without any), `found` the
-    share of questions with at least one that does, `with_paths` the questions that have complete paths. Empty where no
-    question says its relations, no trace tells of paths, or the graph was read from text and has no such relations.
-    """
-    gold = {question.id: tuple(question.extra.get("relations", ())) for question in questions}
-    counts: list[tuple[int, int]] = []  # complete paths that follow the pattern, and all, by question
-    predicates: set[str] = set()
-    for trace in traces:
-        if pattern := gold.get(trace["question_id"]):
-            events = [event for event in trace["events"] if event["event"] == "patterns"]
-            predicates |= {_relation_name(name) for event in events for name in event["predicates"]}
-            paths = [path for event in events for path in event["complete"]]
-            right = sum(path["paths"] for path in paths if follows(path["pattern"], pattern))
-            counts.append((right, sum(path["paths"] for path in paths)))
-    asked = {_relation_name(name.removeprefix("~")) for pattern in gold.values() for name in pattern}
-    if not asked & predicates:
-        return {}
-    return {
-        "questions": len(counts),
-        "with_paths": sum(paths > 0 for _, paths in counts),
-        "accuracy": round(sum(right / paths for right, paths in counts if paths) / len(counts), 4),
-        "found": round(sum(right > 0 for right, _ in counts) / len(counts), 4),
-    }
-
-
-def _relation_name(label: str) -> str:
-    return label.replace("_", " ").casefold().strip()

@@ -20,7 +20,7 @@ SHOWN = 10  # hits of a query, and passages of a pool, that are shown
 MOST = 40  # items of a list
 LONGEST = 1500  # characters of a text
 LAST = {
-    "chain", "cut", "evidence", "answer", "final", "context", "nodes", "patterns", "verifier_scores", "verifier_chains",
+    "chain", "cut", "evidence", "answer", "final", "context", "nodes", "verifier_scores", "verifier_chains",
     "sufficiency",
 }  # fmt: skip
 LAST_ROLES = {"chain", "verifier", "reader"}
@@ -64,7 +64,7 @@ class Story:
         self._tell: dict[str, Callable[[Event], Block | None]] = {
             "query": self._query, "merge": self._merge, "cut": self._cut, "mgranrag": self._reranked,
             "evidence": self._evidence, "answer": self._answer, "judged": _judged, "decomposition": _decomposition,
-            "expansion": _expansion, "patterns": _patterns,
+            "expansion": _expansion,
             **dict.fromkeys(FACTS, _facts), **dict.fromkeys(TEXTS, _text),
         }  # fmt: skip
 
@@ -211,12 +211,6 @@ def _expansion(event: Event) -> Block:
         return {"n": "additions", "t": "facts", "rows": _rows({"nodes": event["nodes"], "edges": event["edges"]})}
     items = [clipped(query, 400) for query in event["queries"][:MOST]]
     return {"t": "list", "side": str(event.get("side", "")), "items": items}
-
-
-def _patterns(event: Event) -> Block | None:
-    most = sorted(event["complete"], key=lambda row: -row["paths"])[:SHOWN]
-    items = [f"{row['paths']} x {' → '.join(' or '.join(edge) for edge in row['pattern'])}" for row in most]
-    return {"t": "list", "items": [clipped(item, 400) for item in items]} if items else None
 
 
 # Events shown by some of their fields, by what the page calls them.

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 
+from gnnrag.datasets.kgqa import ARROW, BACK
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
+from gnnrag.graphs.messages import MessageGraph
 from gnnrag.io import read_json
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking
 
-SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
+if TYPE_CHECKING:
+    from gnnrag.gnn.subgraph import Subgraph
 
 
 @part("retriever", "gfm")
@@ -28,37 +33,38 @@ class GFMRetriever(Retriever):
     A network of mode `node` scores the passages of a subgraph that is cut out for each question; the others follow by
     dense and lexical search. A network of mode `entity` scores all entities of the graph of facts: as hits of the
     channel `graph` those whose probability reaches the threshold, but never what the question names; as passages by its
-    ranker, and of a knowledge base the articles of the entities.
+    ranker, and of a knowledge base the articles of the entities. With `mass` and `paths` the graph channel is GNN-RAG's
+    (Mavromatis and Karypis, arXiv 2405.20139): candidates up to a share of all probability, and how each is reached.
 
-    ConfigError: no checkpoint, or the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with
-    another embedder than the index's.
+    None comes with gnnrag: none beats `walk`, which reads the same graph by a formula. ConfigError: no checkpoint, or
+    the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with another embedder than the
+    index's.
     """
 
-    checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint); null: the one that comes with gnnrag
-    passages: Annotated[int, Ge(1)] | None = None  # mode node: passages that are scored; null: as in training
+    checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint)
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
+    # graph channel, instead of a threshold: the best entities that have this share of all probability
+    mass: Annotated[float, Gt(0), Le(1)] | None = None
+    # graph channel: most shortest paths between what the question names and an entity, its text; 0: its name
+    paths: Annotated[int, Ge(0)] = 0
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     @cached_property
     def folder(self) -> Path:
         """The folder of the checkpoint: as given, or `best` in that of a training run."""
-        folder = Path(self.checkpoint) if self.checkpoint else SHIPPED
-        for path in (folder, folder / "best"):
+        if not self.checkpoint:
+            raise ConfigError(
+                "retriever=gfm needs gnn.checkpoint=DIR of `gnnrag train gnn CONFIG`; retriever=walk needs no training"
+            )
+        for path in (Path(self.checkpoint), Path(self.checkpoint) / "best"):
             if (path / "config.json").is_file():
                 return path
-        if self.checkpoint:
-            advice = "give a folder that training wrote; of one with cross=true, one of its folds"
-            raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
-        raise ConfigError(
-            "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give "
-            "its folder as gnn.checkpoint=DIR"
-        )
+        advice = "give a folder that training wrote; of one with cross=true, one of its folds"
+        raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
 
     @cached_property
     def _record(self) -> dict[str, Any]:
         """What the checkpoint says of its network and training."""
-        if not self.checkpoint and not (SHIPPED / "config.json").is_file():
-            return {"network": {}, "facts": {}}
         path = self.folder / "config.json"
         try:
             record = read_json(path)
@@ -66,7 +72,7 @@ class GFMRetriever(Retriever):
         except (ValueError, KeyError, TypeError) as error:
             raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error
 
-    is_entity = property(lambda self: self._record["network"].get("mode") == "entity")
+    is_entity = property(lambda self: bool(self.checkpoint) and self._record["network"].get("mode") == "entity")
     checkpoints = property(lambda self: (self.folder,))
 
     @property
@@ -84,41 +90,46 @@ class GFMRetriever(Retriever):
     def setup(self) -> None:
         """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.scoring import make_scorer
+        from gnnrag.gnn.scoring import EntityScorer, PassageScorer
         from gnnrag.index.embedder import encoder_record
 
         checkpoint = load_checkpoint(self.folder, {"encoder": encoder_record(self.index.embedder)})
         device = str(device_named(self.device, "retriever.device"))
-        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, device)
+        self.scorer: Any = (EntityScorer if self.is_entity else PassageScorer)(self.index, checkpoint, device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; queries are embedded together, and scored one by one."""
         if queries:
             self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
-        texts = [query.text for query in queries if query.channel != "graph"]
-        scored = map(self.scorer.passage_scores, texts)
-        return [
-            self._graph(query) if query.channel == "graph" else self._text(query, *next(scored)) for query in queries
-        ]
+        return [self._graph(query) if query.channel == "graph" else self._text(query) for query in queries]
 
-    def _text(self, query: Query, scores: np.ndarray, branch: str) -> Ranking:
-        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch), mask=self.mask(query))
+    def _text(self, query: Query) -> Ranking:
+        mask = self.mask(query)
+        scores, branch = self.scorer.passage_scores(query.text, query.seeds, mask)
+        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch), mask=mask)
 
     def _graph(self, query: Query) -> Ranking:
         """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""
-        chances, question = self.scorer.score(query.text)
-        chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
         graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
+        chances, question, part = self.scorer.score(query.text, query.seeds, mask)
+        chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
         if mask is not None:
             chances = np.where(any_of(graph.entity_passages, mask), chances, -1.0)
-        least = self.scorer.threshold if self.threshold is None else self.threshold
-        count = max(int((chances >= least).sum()), 1) if question.seeds and (chances >= 0).any() else 0
+        if self.mass is not None and part is not None:
+            falling = np.sort(chances[part.nodes].clip(0.0))[::-1].cumsum()
+            count = int(np.searchsorted(falling, self.mass * falling[-1])) + 1
+        else:
+            least = self.scorer.threshold if self.threshold is None else self.threshold
+            count = max(int((chances >= least).sum()), 1)
+        count = count if question.seeds and (chances >= 0).any() else 0
         best = best_positions(chances, min(query.top_k, count)).tolist()
+        walks = ShortestPaths(part, graph, question.seeds, self.paths) if self.paths and part is not None else None
         for rank, entity in enumerate(best, start=1):
             name = graph.entities[entity]
             stated = [p for p in graph.entity_passages[entity].tolist() if mask is None or mask[p]][:3]
             sources = (name,) if name in self.index.position else tuple(self.index.ids[p] for p in stated)
-            hits.append(Hit(name, float(chances[entity]), rank, "entity", name, sources))
+            text = walks.text(name) if walks else name
+            hits.append(Hit(name, float(chances[entity]), rank, "entity", text or name, sources))
         return rank_hits(hits, query.top_k, _branch(question.branch), self.passes(query))
 
 
@@ -126,4 +137,39 @@ def _branch(name: str) -> str:
     """Return the branch of a ranking: where nothing that the question names was linked, it is a fallback."""
     if name == "dense_fallback":
         return name
-    return f"gnn_{name}" if name in ("exact", "dense_link") else f"gnn_{name}_fallback"
+    return f"gnn_{name}" if name in ("given", "exact", "dense_link") else f"gnn_{name}_fallback"
+
+
+class ShortestPaths:
+    """The shortest paths between a question's entities and others, in what the network saw of a graph.
+
+    GNN-RAG's evidence: a path is a line such as `Alien → directed_by → Ridley Scott ← directed_by ← Blade`, whose
+    arrows point as the facts do.
+    """
+
+    def __init__(self, part: Subgraph, graph: MessageGraph, seeds: Iterable[int], most: int) -> None:
+        import networkx  # only runs that ask for paths pay for it
+
+        names, self.networkx = graph.entities, networkx
+        self.seeds, self.most, self.edges = [names[seed] for seed in seeds], most, networkx.Graph()
+        ends = part.nodes[np.stack([part.source, part.target], axis=1)].tolist()
+        for (head, tail), relation in zip(ends, part.relations[part.relation].tolist(), strict=True):
+            if relation < graph.num_relations:  # each fact is there in both directions
+                self.edges.add_edge(names[head], names[tail], head=names[head], relation=graph.relations[relation])
+
+    def text(self, name: str) -> str:
+        """Return the paths to an entity, at most `most` from each of the question's; empty where there is none."""
+        lines: list[str] = []
+        for seed in self.seeds:
+            with suppress(self.networkx.NetworkXNoPath, self.networkx.NodeNotFound):
+                paths = self.networkx.all_shortest_paths(self.edges, seed, name)
+                lines += map(self._line, islice(paths, self.most))
+        return "\n".join(lines)
+
+    def _line(self, path: Sequence[str]) -> str:
+        line = path[0]
+        for a, b in pairwise(path):
+            fact = self.edges.edges[a, b]
+            arrow = ARROW if fact["head"] == a else BACK
+            line += f"{arrow}{fact['relation']}{arrow}{b}"
+        return line

@@ -64,7 +64,7 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
     for id_ in dict.fromkeys(question.gold):
         if id_ not in index.position or any(hop.gold == id_ for hop in hops):
             continue
-        title = drop_qualifier(index.passages[index.position[id_]].title)
+        title = drop_qualifier(index.lookup([id_])[0].title)
         triples = heads.get(phrase_key(title), [])
         query = " ".join([title, *(relation for _, relation, _ in triples)])
         answer = ", ".join(tail for _, _, tail in triples)
@@ -81,7 +81,7 @@ def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -
     before, ways = {normalised(text) for text in asked}, []
     wordings = []
     for hop in hops:
-        title = drop_qualifier(index.passages[index.position[hop.gold]].title)
+        title = drop_qualifier(index.lookup([hop.gold])[0].title)
         with_answer = f"{hop.query} {hop.answer}".strip()
         named = with_answer if normalised(title) in normalised(with_answer) else f"{title} {with_answer}"
         wordings.append(list(dict.fromkeys([hop.query, with_answer, named])))

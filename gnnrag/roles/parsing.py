@@ -55,20 +55,21 @@ def read_reply(text: str, parse: Callable[[str], T], is_cut: bool = False) -> T:
 # How families of models open and close their reasoning; gpt-oss names channels, of which servers may strip the marks.
 _TAG = (
     r"(?:\w{1,20}[:_])?(?:ant)?(?:think(?:ing)?|thoughts?|thought_process|reason(?:ing)?|analysis|reflection|scratchpad|"
-    r"inner_monologue|rationale)"
+    r"inner_monologue|rationale|cot|思考)"
 )
+_TOKEN_NAME = r"(?:think(?:ing)?|thoughts?|reasoning|cot)"
 _MARKS = (
-    (rf"<{_TAG}(?:\s[^<>\n]{{0,100}})?>", rf"</{_TAG}\s?>"),
+    (rf"<\s?{_TAG}(?:\s[^<>\n]{{0,100}})?>", rf"</\s?{_TAG}\s?>"),
     (r"\[THINK(?:ING)?\]", r"\[/THINK(?:ING)?\]"),
     (r"◁think▷", r"◁/think▷"),
-    (r"<\|channel>thought\b", r"<channel\|>"),
+    (r"<(?:\|channel|unused94)>thought\b", r"<(?:channel\||unused95)>"),
     (
         r"(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b[^<]{0,100}<\|message\|>",
         r"<\|channel\|>final\b[^<]{0,100}(?:<\|constrain\|>\w+)?<\|message\|>|\A\s*analysis.*?assistantfinal",
     ),
     (
-        r"<\|(?:START_THINKING|(?:begin|start)_of_thought|think(?:ing)?|inner_prefix)\|>",
-        r"<\|(?:END_THINKING|end_of_thought|/think(?:ing)?|end_think|content|inner_suffix)\|>",
+        rf"<\|(?:(?:(?:begin|start)_(?:of_)?)?{_TOKEN_NAME}(?:_start)?|inner_prefix)\|>",
+        rf"<\|(?:(?:/|end_(?:of_)?){_TOKEN_NAME}|{_TOKEN_NAME}_end|content|inner_suffix)\|>",
     ),
     (r"^Here(?:['’]s| is) my thought process:", r"^Here(?:['’]s| is) my response:"),
 )
@@ -78,11 +79,11 @@ _MARK = re.compile(
 )
 # What families put around the reply that follows, and at its end.
 _WRAPPER = re.compile(
-    r"(?:<\|(?:START_RESPONSE|begin_of_solution|begin_of_box)\|>|<(response|output|solution)>)"
-    r"(.*?)(?:<\|(?:END_RESPONSE|end_of_solution|end_of_box)\|>|</\1>|\Z)",
+    r"(?:<\|(?:START_(?:RESPONSE|TEXT)|begin_of_solution|begin_of_box)\|>|<(response|output|solution|(?:final_)?answer)>)"
+    r"(.*?)(?:<\|(?:END_(?:RESPONSE|TEXT)|end_of_solution|end_of_box)\|>|</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-_END = re.compile(r"(?:<\|(?:return|end|im_end|eot_id|END_OF_TURN_TOKEN|endoftext)\|>|</s>)\s*\Z")
+_END = re.compile(r"(?:<[|｜][\w▁]{1,30}[|｜]>|</s>|<end_of_turn>|\[e~\[)\s*\Z")
 # `Answer：` is how a model that thinks in Chinese or Japanese writes the label asked for.
 _LABEL = re.compile(
     r"((?:^[^\w\n]{0,8}[A-Za-z][A-Za-z \d_-]{0,30}(?<! )|\b(?:Answer|Thought|Question|Query|Score))[*_]{0,3})"
@@ -261,14 +262,15 @@ def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
 
 # LaTeX commands that begin like an escape of JSON: `\nu` is no line break before a u.
 _COMMAND = re.compile(
-    r"n(?:u|abla|e|eq|eg|ot|otin|i|mid|leq|geq|onumber|ewline|orm|parallel|earrow|warrow)|"
-    r"r(?:ho|ight\w*|angle|ceil|floor|m|e|ef|oot|hd)|"
-    r"t(?:heta|au|imes|ext\w*|o|op|an|anh|ilde|riangle\w*|frac|herefore|ag)"
+    r"n(?:u|abla|e|eq|eg|ot|otin|i|mid|leq|geq|gtr|atural|onumber|oindent|ewline|orm|parallel|earrow|warrow|exists|cong|"
+    r"(?:sub|sup|triangle|[Rr]ight|[Ll]eft|prec|succ|vdash)\w*)|"
+    r"r(?:ho|ight\w*|angle|ceil|floor|brac[ek]|group|times|isingdotseq|[Vv]ert|m|e|ef|oot|hd)|"
+    r"t(?:heta|au|imes|ext\w*|o|op|an|anh|ilde|iny|hinspace|hick\w+|riangle\w*|frac|herefore|ag)"
 )
 # An escape, or a word after a backslash, or any sign; nobody means a form feed before a letter.
 _ESCAPE = re.compile(r"\\(?:(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\\\"'/\n]|[bf](?![A-Za-z]))|([A-Za-z]+)|.)", re.DOTALL)
 _FOLDERS = re.compile(r"\b[A-Za-z]:(?:\\[^\\\"'\s/:*?<>|]++){2,}(?!:)")  # C:\new\table
-_WIDE = dict(zip("：，｛｝［］“”", ':,{}[]""', strict=True))
+_WIDE = dict(zip("：，｛｝［］【】“”＂０１２３４５６７８９", ':,{}[][]"""0123456789', strict=True))
 _WIDE_MARK = re.compile(rf"{_STRING.pattern}|[{''.join(_WIDE)}]", re.DOTALL)  # or a string, which stays
 
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,9 +93,10 @@ def evaluate(
         settings, stages = index_settings(config), needed_stages(config)
         index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
+    is_tracked = config.run.tracking != "off"
     with (
         closing(open_run(config, data, pipeline)) as run,
-        closing(open_tracker(config, run.path, run.inputs)) as tracker,
+        closing(open_tracker(config, run.path, run.inputs)) if is_tracked else nullcontext() as tracker,
     ):
         todo = _unanswered(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
@@ -104,8 +105,9 @@ def evaluate(
         def record(prediction: Prediction, session: Session) -> None:
             run.add(prediction, session)
             counts.update(answered=1, failed=prediction.error is not None)
-            usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
-            tracker.log({**counts, **usage}, counts["answered"])
+            if tracker:
+                usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
+                tracker.log({**counts, **usage}, counts["answered"])
             observer.on_question(prediction)
 
         if todo:
@@ -130,7 +132,8 @@ def evaluate(
             write_json(run.path / "metrics.json", metrics)
         else:
             metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, observer.on_note, index)
-        tracker.finish(metrics)
+        if tracker:
+            tracker.finish(metrics)
     return run.path, metrics
 
 
@@ -201,7 +204,7 @@ def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDi
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
-    """Return what reports a run to W&B, if `run.tracking` says so; closed before its end, it reports a failure."""
+    """Return what reports a run to W&B; closed before its end, it reports a failure."""
     shown = {**to_plain(config), "commit": code_version(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 

@@ -36,7 +36,7 @@ class Loop:
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
     A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
-    `filter` is that of questions without a session of their own.
+    `filter` is that of questions without a session of their own; `extra["scope"]` is a further one of a question.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class Loop:
 
     async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
         """Answer one question, recorded in `session` or a new one. An exception becomes the prediction's `error`."""
-        session = session or Session(question.id, self.budget, self.filter)
+        filters = [f"({part})" for part in (self.filter, question.extra.get("scope")) if part]
+        session = session or Session(question.id, self.budget, " AND ".join(filters) or None)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(session.budget.max_seconds)
         try:
@@ -104,7 +105,11 @@ class Loop:
                 evidence, rounds = await self._gather(question, session)
                 answer = await self._read(question, evidence, session)
             error = session.failed_calls()
-        except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
+        except BaseException as problem:  # whatever happens to one question must not stop the others
+            task: Any = asyncio.current_task()
+            is_stopped = isinstance(problem, asyncio.CancelledError) and task.cancelling()  # not by a part itself
+            if is_stopped or isinstance(problem, KeyboardInterrupt | GeneratorExit):
+                raise
             if limit.expired():
                 error = f"budget.max_seconds={session.budget.max_seconds} is used up; raise it or set it to null"
             else:
@@ -115,7 +120,7 @@ class Loop:
         usage, seconds = session.usage(), time.monotonic() - session.started
         return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
 
-    def _keep_traceback(self, problem: Exception, session: Session) -> None:
+    def _keep_traceback(self, problem: BaseException, session: Session) -> None:
         """Keep where a part raised what is no message of ours; the first one of a run is shown, too."""
         if isinstance(problem, GnnragError):
             return
@@ -136,6 +141,8 @@ class Loop:
             queries = await self.method.propose(state)
             if not queries:
                 break
+            if seeds := question.extra.get("seeds"):
+                queries = [replace(query, seeds=tuple(seeds)) for query in queries]
             rankings = await self._retrieve(queries, session, state.round)
             state.queries += [query.text for query in queries]
             await self.method.absorb(state, queries, rankings)
@@ -164,7 +171,7 @@ class Loop:
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
-                session.record("retriever_failed", query=query.text, message=str(result))
+                session.record("retriever_failed", query=query.text, message=described(result))
                 self._keep_traceback(result, session)
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.
@@ -196,7 +203,7 @@ class Loop:
         the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, query.seeds, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""

@@ -124,10 +124,13 @@ class RunDir:
 
         Raises ConfigError if a shard has other settings or inputs, and GnnragError if one is being written.
         """
+        shards = shards_of(self.path)
+        if not shards:
+            return
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
         known = [row for row in read_journal(self.path / "log.jsonl") if row["event"] != "question"]
         with ExitStack() as locks:
-            for folder in shards_of(self.path):
+            for folder in shards:
                 check_same(folder, self.settings, self.inputs)
                 locks.enter_context(lock_run(folder))
                 taken = set()
@@ -320,9 +323,9 @@ def seen_hash(question_id: str) -> str:
 
 
 def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
-    """Return the hashes of the questions that train or validate."""
-    names = ("train", "validation")
-    return frozenset(seen_hash(id_) for part in parts.values() for name in names for id_ in part.get(name, ()))
+    """Return the hashes of the questions that train or validate; of a composed one (`a+b`) also of its sources."""
+    ids = [id_ for part in parts.values() for name in ("train", "validation") for id_ in part.get(name, ())]
+    return frozenset(seen_hash(one) for id_ in ids for one in {id_, *id_.split("+")})
 
 
 def write_seen(folder: Path, seen: Iterable[str]) -> None:

@@ -61,6 +61,8 @@ async def _index(request: Request) -> FileResponse:
 async def _refused(request: Request, error: HTTPException) -> JSONResponse:
     if (error.status_code, error.detail) == (404, "Not Found"):
         error = Problem(404, "there is nothing at this address; /openapi.json lists what there is")
+    elif error.detail == "There was an error parsing the body":
+        error = Problem(400, "body: JSON in UTF-8, no number of thousands of digits, no brackets thousands deep")
     return as_response(error)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from unicodedata import normalize
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -152,7 +153,7 @@ class View:
 def neighbourhood(index: Index, node: str, limit: int = 25) -> dict[str, Any]:
     """Return what is around a node, `p:ID`, `e:NAME` or just a name. DataError: there is no such node."""
     view = View(index, limit)
-    kind, _, rest = node.partition(":")
+    kind, _, rest = normalize("NFC", node).partition(":")
     if kind == "p" and rest in index.position:
         row = index.position[rest]
         view.passage(row)
@@ -173,7 +174,8 @@ def neighbourhood(index: Index, node: str, limit: int = 25) -> dict[str, Any]:
 def answer_graph(index: Index, ids: Sequence[str], question: str) -> dict[str, Any]:
     """Return passages with the names that two of them share, or that the question has; unknown ids are left out."""
     view, asked = View(index), f" {phrase_key(question)} "  # words between blanks
-    names_in = {index.position[id_]: view.graph.names_in(index.position[id_]) for id_ in ids if id_ in index.position}
+    rows_ = (index.position.get(normalize("NFC", id_)) for id_ in ids)
+    names_in = {row: view.graph.names_in(row) for row in rows_ if row is not None}
     for row in names_in:
         view.passage(row)
     for name in dict.fromkeys(name for names in names_in.values() for name in names):
@@ -195,7 +197,7 @@ def find(index: Index, text: str, limit: int = 12) -> list[int]:
 
 def titled(index: Index, text: str, limit: int = 6) -> list[int]:
     """Return the passages whose title holds a text, the shortest titles first."""
-    key = text.casefold().strip()
+    key = normalize("NFC", text).casefold().strip()
     ranked = [(len(p.title), row) for row, p in enumerate(index.passages) if key and key in p.title.casefold()]
     return [row for _, row in sorted(ranked)[:limit]]
 

@@ -248,7 +248,8 @@ def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     plain = replace(config, method=Choice("single", part_from_settings("method", "single", {})))
     fitting = {}
     for kind, base in (("method", config), ("retriever", plain)):
-        known = dict.fromkeys([getattr(config, kind).name, *names(kind)])
+        others = [name for name in names(kind) if name != "closed_book"]  # which would not read the documents
+        known = dict.fromkeys([getattr(config, kind).name, *others])
         fitting[f"{kind}s"] = [name for name in known if fits(kind, name, base)]
     return fitting
 

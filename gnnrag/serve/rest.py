@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
@@ -36,7 +37,7 @@ _HITS = 5  # passages of a round that are sent with their texts
 _SNIPPET = 240
 MOST_TURNS = 50  # earlier ones are left out
 _nfc = AfterValidator(partial(unicodedata.normalize, "NFC"))  # names are stored so; a Mac's client may send others
-IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes"), _nfc]
+IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes")]
 DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it"), _nfc]
 
 
@@ -236,7 +237,7 @@ def _snippet(passage: Passage) -> dict[str, str]:
 async def passage(
     request: Request,
     index: IndexName,
-    id: Annotated[str, Path(max_length=2000), _nfc],
+    id: Annotated[str, Path(max_length=2000)],
     sentence: Annotated[str, Query(max_length=LONGEST)] = "",
 ) -> dict[str, Any]:
     """Return a passage; `parts` are its text before, in and after what says most of `sentence`."""
@@ -245,7 +246,7 @@ async def passage(
 
 def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     """Return a passage as JSON data, see `passage`; Problem: there is none."""
-    if id_ not in index.position:
+    if (id_ := unicodedata.normalize("NFC", id_)) not in index.position:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
     passage, document = index.passages[row], document_of(id_)
@@ -342,7 +343,7 @@ def _check_name(name: str) -> None:
     suffix = f".{name.rpartition('.')[2].lower()}" if "." in name else ""
     if name.startswith(".") or "/" in name or name != name.strip() or len(name.encode("utf-8", "replace")) > 200:
         raise Problem(400, "the name of a document is that of a file, without folders, of at most 200 bytes")
-    if not name.isprintable() or "\\" in name or "#" in name:
+    if not re.sub("[\u200c\u200d]", "", name).isprintable() or "\\" in name or "#" in name:  # joiners are letters' own
         raise Problem(400, "the name of a document has no control characters, no backslash and no #")
     if suffix not in SUFFIXES:
         known = ", ".join(sorted(SUFFIXES))

@@ -47,8 +47,10 @@ def resolve_language(language: str) -> str:
     `blank:en`, `rules`: the rules; `auto`: an installed English model, else the rules; `spacy`: an installed English
     model. Raises ConfigError where there is no such model.
     """
+    if language in (RULES, "rules"):  # what is installed is a search through all packages
+        return RULES
     models = spacy_models()
-    if language in (RULES, "rules") or (language == "auto" and not models):
+    if language == "auto" and not models:
         return RULES
     if language in ("auto", "spacy") and models:
         return models[0]

@@ -82,6 +82,9 @@ def is_country_word(text: str) -> bool:
 
 # Letters that Unicode does not decompose into a base letter and a mark, but that people type as one.
 _PLAIN = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"})
+# What nobody sees or types in a word: soft hyphens, joiners, marks of direction; tatweel only stretches one.
+_UNSEEN = "\u00ad\u2060\ufeff\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_STRETCH = re.compile(f"[{_UNSEEN}\u0640]+")
 _POSSESSIVE = re.compile(r"\s?['’`]s\b")
 _APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
@@ -93,18 +96,20 @@ def _marks() -> str:
     firsts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
     lasts = [c for c, after in zip_longest(codes, codes[1:], fillvalue=0) if after != c + 1]
     ranges = zip(firsts, lasts, strict=True)
-    return "\u200c\u200d" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+    return f"\u200c\u200d{_UNSEEN}" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
 MARKS = _marks()
 # The words of the whole library: letters and digits with their marks.
 WORD = rf"[^\W_]+(?:[{MARKS}]+[^\W_]*)*"
-# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, kana, Chinese characters.
+# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, Tai, Balinese, Javanese, kana, Chinese characters.
 NO_BLANKS = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9df"
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _WORD = re.compile(WORD)
 _RUN = re.compile(rf"[{NO_BLANKS}][{NO_BLANKS}{MARKS}]*")
+_WIDTHS = re.compile("[\uff01-\uffdc]+")  # wide Latin, narrow kana and Hangul
 _CHARACTER = re.compile(rf"[{NO_BLANKS}][{MARKS}]*")
 # On letters of Latin, Greek and Cyrillic alone marks are accents, which people leave out; elsewhere they tell words
 # apart.
@@ -125,7 +130,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     # Twice: decomposition can uncover capitals (`𝕊`), and folding can compose anew.
-    marked = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    marked = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", _STRETCH.sub("", text)).casefold())
     return unicodedata.normalize("NFC", _ACCENTED.sub(_without_accents, marked)).translate(_PLAIN)
 
 
@@ -137,9 +142,13 @@ def _without_accents(match: re.Match[str]) -> str:
 def with_blanks(text: str) -> str:
     """Return a text in which scripts without blanks between words are pairs of characters, each of which overlaps.
 
-    So BM25 and bags of words find what is in them: `東京都` becomes `東京 京都`.
+    So BM25 and bags of words find what is in them: `東京都` becomes `東京 京都`. What nobody sees is left out, and wide
+    and narrow characters become the usual ones.
     """
-    return text if text.isascii() else _RUN.sub(lambda match: f" {' '.join(_pairs(match[0]))} ", text)
+    if text.isascii():
+        return text
+    text = _WIDTHS.sub(lambda match: unicodedata.normalize("NFKC", match[0]), _STRETCH.sub("", text))
+    return _RUN.sub(lambda match: f" {' '.join(_pairs(match[0]))} ", text)
 
 
 def _pairs(run: str) -> list[str]:
@@ -189,7 +198,7 @@ def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
         return _NOT_ASCII_WORD.sub(" ", phrase.lower()).strip()
     if norm == "unicode":
         # Marks are joined to their letters before what is no letter goes, and again after folding took some apart.
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", phrase).casefold())
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _STRETCH.sub("", phrase)).casefold())
         return " ".join(find_words(folded))
     raise ConfigError(f"index.graph.norm={norm!r}: allowed are hipporag, unicode")
 

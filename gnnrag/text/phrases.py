@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ _MONTH = "January|February|March|April|May|June|July|August|September|October|No
 
 def _upper_class() -> str:
     """Return a regular-expression class of all upper- and title-case letters (`re` has none for them)."""
-    codes = [c for c in range(sys.maxunicode) if c < 0x20000 and unicodedata.category(chr(c)) in ("Lu", "Lt")]
+    codes = [c for c in range(0x20000) if unicodedata.category(chr(c)) in ("Lu", "Lt")]
     ranges: list[list[int]] = []
     for code in codes:
         if ranges and code == ranges[-1][1] + 1:

@@ -19,13 +19,17 @@ from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansio
 from gnnrag.roles.tuned.checkpoint import role_folder, round_weights, save_trained
 from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext
-from gnnrag.training.config import Count, TrainConfig, draw
+from gnnrag.training.config import TrainConfig, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 
 TOP = 5  # passages that recall is taken of
+# Chains that a step learns to go on from: some of the gold passages, and some that are none.
+_EMPTY = 0.25  # share of lists that start a chain
+_WRONG = 0.5  # share of the other lists whose chain has passages that are not gold,
+_MOST_WRONG, _DEPTH = 3, 15  # at most so many, among the first so many of the pool
 SUMMARY = (
     "A verifier of gnnrag that scores chains: each passage by features of question and candidate and by what the "
     "passages taken before it leave open and lead on to; a beam of sets. It reads no text with an encoder. Use it with "
@@ -41,23 +45,12 @@ class ChainRowsConfig(VerifierRowsConfig):
 
 
 @dataclass
-class ChainsConfig:
-    """Chains that a step learns to go on from: some of the gold passages, and some that are none."""
-
-    empty: Share = 0.25  # share of lists that start a chain
-    wrong: Share = 0.5  # share of the other lists whose chain has passages that are not gold
-    most_wrong: Count = 3  # at most so many
-    depth: Count = 15  # they are among the first so many of the pool
-
-
-@dataclass
 class TrainChainConfig(TrainConfig):
     """Everything that training of a chain verifier reads."""
 
     kind: str = "chain"
     sets: dict[str, ChainRowsConfig] = field(default_factory=dict)  # by name
     network: ChainConfig = field(default_factory=ChainConfig)
-    chains: ChainsConfig = field(default_factory=ChainsConfig)
     # weight that the next-hop encoder which ships is given in use; its scores teach nothing
     next_hop: Annotated[float, Ge(0)] = 0.0
     metric: str = "recall@5"  # of validation, that decides which weights are kept
@@ -129,7 +122,7 @@ class ChainTraining(RowsTraining):
         return self, model
 
     def _draw(self, example: ChainExample, seed: Sequence[int]) -> DrawnChain:
-        return DrawnChain(example, draw_chain(example.labels, self.config.chains, np.random.default_rng(seed)))
+        return DrawnChain(example, draw_chain(example.labels, np.random.default_rng(seed)))
 
     def batch(self, step: int) -> list[DrawnChain]:
         """Return the chains of a step."""
@@ -195,12 +188,12 @@ def chain_example(name: str, row: VerifierRow, untitled: float) -> ChainExample:
     return ChainExample(name, row.question_id, ChainReading(shown_of(row, passages)), labels)
 
 
-def draw_chain(labels: np.ndarray, config: ChainsConfig, rng: np.random.Generator) -> tuple[int, ...]:
+def draw_chain(labels: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
     """Return a chain that lacks at least one gold passage, as places; gold in any order, wrong ones from the top."""
     gold, chain = rng.permutation(np.flatnonzero(labels)), list[int]()
-    if rng.random() >= config.empty:
+    if rng.random() >= _EMPTY:
         chain = gold[: rng.integers(len(gold))].tolist()
-        wrong = np.flatnonzero(~labels[: config.depth])
-        if rng.random() < config.wrong or not chain:
-            chain += rng.permutation(wrong)[: rng.integers(1, config.most_wrong + 1)].tolist()
+        wrong = np.flatnonzero(~labels[:_DEPTH])
+        if rng.random() < _WRONG or not chain:
+            chain += rng.permutation(wrong)[: rng.integers(1, _MOST_WRONG + 1)].tolist()
     return tuple(sorted(chain))

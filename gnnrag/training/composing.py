@@ -21,6 +21,8 @@ from gnnrag.errors import ConfigError
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.types import Passage, Question
 
+PER_ANSWER = 20  # composed questions about one name, at most
+PER_FACT = 4  # that lean on one first question or triple, at most; each second question is used once
 _LONGEST = 5  # words of a name that is replaced
 _WORDS = re.compile(r"\w+")
 _ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
@@ -38,16 +40,6 @@ _WORDINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^where\s+(.+)$", r"the place where \1"),
     )
 )
-
-
-@dataclass
-class ComposeConfig:
-    """How often what is composed may repeat itself; each second question is used once."""
-
-    per_answer: Annotated[int, Ge(1)] = 20  # questions about one name
-    per_fact: Annotated[int, Ge(1)] = 4  # questions that lean on one first question or triple
-    # factor of the probability that a batch takes a composed question; 0: none are made
-    share: Annotated[float, Ge(0)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,8 +85,8 @@ def _is_name(text: str) -> bool:
     return len(text) > 3 and text[0].isupper() and len(text.split()) <= _LONGEST
 
 
-def compose(facts: Sequence[Fact], questions: Sequence[Question], config: ComposeConfig, seed: int) -> list[Question]:
-    """Return questions with a name replaced by what a fact says of it, drawn by the seed within `config`'s limits.
+def compose(facts: Sequence[Fact], questions: Sequence[Question], seed: int) -> list[Question]:
+    """Return questions with a name replaced by what a fact says of it, drawn by the seed.
 
     The fact comes from another passage than the question's, and the question does not ask for the name itself. Gold
     are the two passages in the order of the hops; `extra["sources"]` are the ids of the two questions.
@@ -113,7 +105,7 @@ def compose(facts: Sequence[Fact], questions: Sequence[Question], config: Compos
     for i in np.random.default_rng([seed, 7]).permutation(len(pairs)).tolist():
         fact_number, number = pairs[i]
         fact, question = facts[fact_number], questions[number]
-        if of_name[fact.name] >= config.per_answer or of_fact[fact_number] >= config.per_fact or number in used:
+        if of_name[fact.name] >= PER_ANSWER or of_fact[fact_number] >= PER_FACT or number in used:
             continue
         if len(question.gold) != 1 or fact.passage in question.gold or fact.name in question.answers:
             continue
@@ -139,8 +131,7 @@ class JoinConfig:
     out: str = ""  # folder that is written
     two: Annotated[int, Ge(0)] = 800  # composed questions of two hops, at most; 0: none
     three: Annotated[int, Ge(0)] = 250  # of three hops, at most: a composed question is the first of another
-    keep: bool = False  # the sets' own questions are written, too
-    compose: ComposeConfig = field(default_factory=ComposeConfig)
+    keep: bool = False  # the sets' own questions of several gold passages are written, too
     seed: int = 0
 
 
@@ -156,7 +147,8 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     if len(passages) < sum(len(one.passages) for one in sets):
         raise ConfigError("sets: two of them have passages of the same id; name each set once")
     made = composed_questions(sets, passages, config)
-    questions = [*(q for one in sets for q in one.questions if config.keep), *made]
+    own = [q for one in sets for q in one.questions if config.keep and len(q.gold) > 1]
+    questions = [*own, *made]
     out = Path(config.out)
     write_jsonl(out / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in passages.values()])
     rows = [
@@ -173,12 +165,12 @@ def composed_questions(sets: Sequence[Dataset], passages: dict[str, Passage], co
     """Return composed questions with all their gold passages, in the order of the hops."""
     single = [q for one in sets for q in one.questions if len(q.gold) == 1 and q.answers]
     facts = [fact for one in sets for q in one.questions for fact in facts_of(q, passages)]
-    two = [_capital(q) for q in compose(facts, single, config.compose, config.seed)]
+    two = [_capital(q) for q in compose(facts, single, config.seed)]
     # A composed question leads on like a single one: to facts it is a question of its last passage.
     first = {q.id: q for q in two}
     further = [fact for q in two for fact in facts_of(replace(q, gold=q.gold[-1:]), passages)]
     three = []
-    for made in compose(further, single, config.compose, config.seed + 1):
+    for made in compose(further, single, config.seed + 1):
         gold = first[made.extra["sources"][0]].gold
         if made.gold[1] not in gold:
             three.append(replace(_capital(made), type="3hop", gold=(*gold, made.gold[1])))

@@ -39,6 +39,7 @@ SUMMARY = (
     "that searches by vectors (dense, chg, hybrid)."
 )
 _DEPTHS = (5, 10, 50)
+HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 
 
 class EncoderTraining(Training):
@@ -81,7 +82,7 @@ class EncoderTraining(Training):
     def shares(self) -> dict[str, float]:
         """Return the sets' factors, and that of the composed questions."""
         own = {name: one.share for name, one in self.config.sets.items() if one.use != "report"}
-        return {**own, COMPOSED: self.config.compose.share} if COMPOSED in self.train else own
+        return {**own, COMPOSED: self.config.composed} if COMPOSED in self.train else own
 
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
@@ -89,7 +90,7 @@ class EncoderTraining(Training):
         self.corpus = corpus = JointCorpus(self.sets)
         ids = {name: set(self.parts[name].train) for name in corpus.sets}
         self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
-        if self.config.compose.share and (made := corpus.composed(ids, self.config.compose, self.config.seed)):
+        if self.config.composed and (made := corpus.composed(ids, self.config.seed)):
             self.train[COMPOSED] = made
         self.places = self.draws(self.train)
         self._passages: dict[torch.device, Tensor] = {}
@@ -104,7 +105,7 @@ class EncoderTraining(Training):
         """Return the questions of a step, with the chains that they are read with."""
         examples = self.corpus.examples([self.train[name][item] for name, item in self.places[step]])
         rngs = (np.random.default_rng([self.config.seed, step, place]) for place in range(len(examples)))
-        return [draw_prefix(one, self.config.chains, rng) for one, rng in zip(examples, rngs, strict=True)]
+        return [draw_prefix(one, rng) for one, rng in zip(examples, rngs, strict=True)]
 
     def loss(self, model: nn.Module, items: Sequence[Drawn], device: torch.device) -> Tensor:
         """Return -log P(any missing gold passage) under a softmax over the corpus. Shape (len(items),)."""
@@ -128,13 +129,13 @@ class EncoderTraining(Training):
         rows = {}
         for name, one in self.sets.items():
             asked = [one.questions[id_] for where, id_ in kept if where == name]
-            for question, ids in zip(asked, self.search(model, name, asked, self.config.search.hops), strict=True):
+            for question, ids in zip(asked, self.search(model, name, asked, HOPS), strict=True):
                 rows[f"{name}/{question.id}"] = recalls(question, ids)
         return rows
 
     def search(self, model: NextHopEncoder, name: str, questions: Sequence[Question], hops: int) -> list[list[str]]:
         """Return passages of a set's index for its questions, best first, as the retriever `nexthop` has them."""
-        index, c = self.sets[name].index, self.config
+        index = self.sets[name].index
         if not questions:
             return []
         work, texts = NextHop(index, model, self.rows), [question.text for question in questions]
@@ -143,7 +144,7 @@ class EncoderTraining(Training):
         def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:
             return work.vectors([(texts[number], chain) for number, chain in asked])
 
-        found = beam_search(index.passage_vectors, firsts, follow, hops, c.search.beam, c.temperature)
+        found = beam_search(index.passage_vectors, firsts, follow, hops, BEAM, self.config.temperature)
         rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
         return [list(ranking.ids) for ranking in rankings]
 
@@ -156,8 +157,7 @@ class EncoderTraining(Training):
         rows = []
         for name, parts in self.parts.items():
             asked = [self.sets[name].questions[id_] for id_ in parts.report][self.context.share]
-            hops = self.config.search.hops
-            ways = [self.search(one, name, asked, n) for one, n in ((model, hops), (untrained, hops), (untrained, 1))]
+            ways = [self.search(one, name, asked, n) for one, n in ((model, HOPS), (untrained, HOPS), (untrained, 1))]
             for question, own, before, dense in zip(asked, *ways, strict=True):
                 metrics = recalls(question, own)
                 for key, ids in (("untrained", before), ("dense", dense)):

@@ -8,21 +8,25 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 
-from gnnrag.config import Share
 from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
-from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
-from gnnrag.training.config import Count, SetConfig, TrainConfig, check_sets
+from gnnrag.training.composing import bare_title, compose, facts_of
+from gnnrag.training.config import SetConfig, TrainConfig, check_sets
 from gnnrag.types import OnProgress, Question
 
 STAGES = ("embeddings",)
 COMPOSED = "composed"  # the set of made questions
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
+# Which chains a step's questions are read with: shares of
+_NONE = 0.3  # no passages, the first hop
+_ONE_WRONG = 0.2  # one high-ranked passage that is not gold, as a search may have found it
+_UNORDERED = 0.2  # the others: gold passages in any order, in place of the first ones
+_SPOILT = 0.2  # chains of two or more: one of them is replaced by a wrong one
 
 
 @dataclass
@@ -34,33 +38,14 @@ class EncoderSetConfig(SetConfig):
 
 
 @dataclass
-class PrefixConfig:
-    """Which chains a step's questions are read with."""
-
-    none: Share = 0.3  # probability of no passages: the first hop
-    wrong: Share = 0.2  # of one high-ranked passage that is not gold, as a search may have found it
-    unordered: Share = 0.2  # of the others: gold passages in any order, in place of the first ones
-    spoilt: Share = 0.2  # of chains of two or more: one of them is replaced by a wrong one
-
-
-@dataclass
-class SearchConfig:
-    """The beam search by which validation and report judge."""
-
-    hops: Count = 2
-    beam: Count = 4
-
-
-@dataclass
 class TrainEncoderConfig(TrainConfig):
     """Everything that training of the next-hop encoder reads."""
 
     kind: str = "encoder"
     sets: dict[str, EncoderSetConfig] = field(default_factory=dict)  # by name; those that train share one corpus
-    compose: ComposeConfig = field(default_factory=ComposeConfig)
+    # factor of the probability that a batch takes a question composed of two; 0: none are made
+    composed: Annotated[float, Ge(0)] = 1.0
     network: NextHopConfig = field(default_factory=NextHopConfig)
-    chains: PrefixConfig = field(default_factory=PrefixConfig)
-    search: SearchConfig = field(default_factory=SearchConfig)
     temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages
     metric: str = "recall@5"  # of validation, that decides which weights are kept
 
@@ -157,7 +142,7 @@ class JointCorpus:
                 found.append(ChainQuestion(question.text, tuple(self._place[name, id_] for id_ in gold), is_ordered))
         return found
 
-    def composed(self, ids: Mapping[str, Collection[str]], config: ComposeConfig, seed: int) -> list[ChainQuestion]:
+    def composed(self, ids: Mapping[str, Collection[str]], seed: int) -> list[ChainQuestion]:
         """Return questions composed of those with these ids (by set) and of their triples."""
         found = []
         for number, (name, one) in enumerate(self.sets.items()):
@@ -167,7 +152,7 @@ class JointCorpus:
             passages = {p.id: p for p in one.index.passages}
             facts = [f for q in one.questions.values() if q.id in ids[name] for f in facts_of(q, passages)]
             questions = [q for q in self.sets[second].questions.values() if q.id in ids[second]]
-            for made in compose(facts, questions, config, seed + number):
+            for made in compose(facts, questions, seed + number):
                 first, last = made.gold
                 found.append(ChainQuestion(made.text, (self._place[name, first], self._place[second, last]), True))
         return found
@@ -196,17 +181,17 @@ def ordered(question: Question, titles: Mapping[str, str]) -> tuple[list[str], b
     return [*found, *(id_ for id_ in question.gold if id_ not in found)], len(question.gold) == 1 or bool(found)
 
 
-def draw_prefix(example: ChainExample, config: PrefixConfig, rng: np.random.Generator) -> Drawn:
+def draw_prefix(example: ChainExample, rng: np.random.Generator) -> Drawn:
     """Draw the passages that a question is read with; what is right then is any gold passage that is missing."""
     gold, number = example.gold, float(rng.random())
     chain: list[int] = []
-    if number >= config.none and len(gold) > 1 and example.wrong:
-        if number < config.none + config.wrong:
+    if number >= _NONE and len(gold) > 1 and example.wrong:
+        if number < _NONE + _ONE_WRONG:
             chain = [int(rng.choice(example.wrong))]
         else:
             count = int(rng.integers(1, len(gold)))
-            is_mixed = rng.random() < config.unordered
+            is_mixed = rng.random() < _UNORDERED
             chain = rng.permutation(gold)[:count].tolist() if is_mixed else list(gold[:count])
-            if count > 1 and rng.random() < config.spoilt:
+            if count > 1 and rng.random() < _SPOILT:
                 chain[int(rng.integers(count))] = int(rng.choice(example.wrong))
     return Drawn(example, tuple(chain), tuple(place for place in gold if place not in chain))

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le
 from torch import nn
 
-from gnnrag.config import DataConfig, to_plain
-from gnnrag.datasets.base import Dataset, chunking, load_configured, load_passages
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.config import to_plain
+from gnnrag.datasets.base import Dataset, load_configured
+from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
+from gnnrag.gnn.features import NODE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
@@ -29,46 +28,24 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.io import difference, digest
-from gnnrag.run.rundir import code_version, seen_in
+from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext, Training
-from gnnrag.training.composing import ComposeConfig, compose, facts_of
 from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_gold, check_sets, divide
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
-from gnnrag.types import OnProgress, Passage, Question
-
-
-@dataclass
-class GNNSetConfig(SetConfig):
-    """A corpus with questions that takes part in a training."""
-
-    corpus: list[str] = field(default_factory=list)  # whose passages together are the corpus; []: the data's own
-    composed: Annotated[int, Ge(0)] = 0  # further questions of two hops composed of the data's single ones, which train
-
-
-@dataclass
-class NetworkConfig(GNNConfig):
-    """The network, and what belongs to its training alone."""
-
-    ranker: RankerConfig = field(default_factory=RankerConfig)  # mode entity: from entities to passages
-    # with residual: share that is kept of what the trained network adds; see `QueryGNN.shrink`
-    shrink: Annotated[float, Gt(0), Le(1)] = 1.0
-
-    @property
-    def architecture(self) -> GNNConfig:
-        """Settings of the network that a checkpoint records."""
-        return GNNConfig(**{f.name: getattr(self, f.name) for f in fields(GNNConfig)})
+from gnnrag.types import OnProgress
 
 
 @dataclass
 class TrainGNNConfig(TrainConfig):
     """Everything that training of the graph network reads."""
 
-    sets: dict[str, GNNSetConfig] = field(default_factory=dict)  # by name
+    sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
     # retrieval: questions with gold passages; completion: triples of the graphs
     stage: Literal["retrieval", "completion"] = "retrieval"
     start: str | None = None  # checkpoint to start from: that of stage 1, or a folder that gfm-rag released
-    gnn: NetworkConfig = field(default_factory=NetworkConfig)
+    gnn: GNNConfig = field(default_factory=GNNConfig)
+    ranker: RankerConfig = field(default_factory=RankerConfig)  # mode entity: from entities to passages
     prune: PruneConfig = field(default_factory=PruneConfig)  # mode node
     neighbourhood: NeighbourhoodConfig = field(default_factory=NeighbourhoodConfig)  # mode entity
     losses: LossConfig = field(default_factory=LossConfig)
@@ -77,22 +54,12 @@ class TrainGNNConfig(TrainConfig):
     cache: str = ".cache/gnn"  # subgraphs of the questions
 
 
-def check_training(config: TrainGNNConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
-    check_sets(config.sets, config.cross, config.folds)
-    if config.stage == "completion" and config.completion.query == "question" and not config.gnn.question_text:
-        raise ConfigError(
-            "completion.query=question with gnn.question_text=false: the network would not know the relation that is "
-            "asked for; set completion.query=relation"
-        )
-
-
 @dataclass(frozen=True)
 class GNNSet:
     """An opened set: its data, its index, and what makes subgraphs on it."""
 
     name: str
-    config: GNNSetConfig
+    config: SetConfig
     data: Dataset
     index: Index
     settings: TrainGNNConfig
@@ -100,27 +67,17 @@ class GNNSet:
     @cached_property
     def preparer(self) -> QuestionGraphs:
         """Makes subgraphs; loads the index when first asked."""
-        return QuestionGraphs(self.index, self.settings.gnn.architecture, self.settings.prune)
+        return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
 
     @property
     def is_kb(self) -> bool:
         """The corpus is a knowledge base, whose questions ask for entities."""
-        return self.config.index.extract.method == "kb"
+        return self.config.index.extract.is_kb
 
     @cached_property
     def facts(self) -> EntityQuestions:
         """The graph of facts, and where questions start in it."""
-        return EntityQuestions(self.index, self.settings.gnn.architecture)
-
-    @cached_property
-    def composed(self) -> list[Question]:
-        """Questions of two hops made of all single ones of the data, whichever were drawn; `extra` names their two."""
-        if not self.config.composed:
-            return []
-        whole = load_configured(replace(self.config.data, limit=None, sample=None))
-        passages = {passage.id: passage for passage in whole.passages}
-        facts = [fact for question in whole.questions for fact in facts_of(question, passages)]
-        return compose(facts, whole.questions, ComposeConfig(), self.settings.seed)[: self.config.composed]
+        return EntityQuestions(self.index, self.settings.gnn)
 
     @property
     def message_graph(self) -> tuple[MessageGraph, np.ndarray]:
@@ -137,8 +94,8 @@ class GNNSet:
         return {"data": self.data.fingerprints, "index": stages}
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
-        """Return all examples of the set, its questions first, then those made."""
-        questions = [*self.data.questions, *self.composed]
+        """Return an example for each question of the set."""
+        questions = self.data.questions
 
         def progress(count: int) -> None:
             on_index(f"{self.name}: subgraphs", count, len(questions))
@@ -148,11 +105,10 @@ class GNNSet:
         if self.settings.gnn.mode == "entity":
             if self.is_kb:
                 return EntitySet(questions, self.facts, self.settings.neighbourhood)
-            return SupportSet(questions, self.facts, self.settings.neighbourhood, self.settings.gnn.ranker)
+            return SupportSet(questions, self.facts, self.settings.neighbourhood, self.settings.ranker)
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
         s = self.settings
-        g, index = s.gnn, self.inputs["index"]
-        key = [index, g.features, g.edge_features, g.seed_weight, to_plain(s.prune)]
+        key = [self.inputs["index"], s.gnn.features, s.gnn.seed_weight, to_plain(s.prune)]
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
 
 
@@ -165,28 +121,12 @@ def needed_stages(settings: TrainGNNConfig, is_kb: bool) -> tuple[str, ...]:
     return entity_stages(settings.gnn.link_vectors, "none" if is_kb else "dense")
 
 
-def joined(paths: Sequence[str], data: DataConfig) -> tuple[Passage, ...]:
-    """Return the passages of several corpora as one, cut and titled as `data` says.
-
-    Raises DataError where two passages have one id.
-    """
-    found: dict[str, Passage] = {}
-    for path in paths:
-        for passage in load_passages(path, chunking(data), titles=data.titles).passages:
-            if passage.id in found:
-                raise DataError(path, f"passage {passage.id!r} is in another corpus of the set, too; join others")
-            found[passage.id] = passage
-    return tuple(found.values())
-
-
 def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GNNSet:
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data
     data = load_configured(d)
-    if config.corpus:
-        data = replace(data, passages=joined(config.corpus, d))
-    stages = needed_stages(settings, config.index.extract.method == "kb")
+    stages = needed_stages(settings, config.index.extract.is_kb)
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
     return GNNSet(name, config, data, index, settings)
 
@@ -231,8 +171,7 @@ class GNNTraining(Training):
         g = config.gnn
         if g.mode == "entity":
             return config
-        features, edges = list(g.features or DEFAULT_NODE), list(g.edge_features or EDGE_FEATURES)
-        return replace(config, gnn=replace(g, features=features, edge_features=edges))
+        return replace(config, gnn=replace(g, features=list(g.features or NODE_FEATURES)))
 
     @classmethod
     def is_crossed(cls, config: TrainGNNConfig) -> bool:
@@ -242,32 +181,23 @@ class GNNTraining(Training):
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets; make the subgraphs of their questions, where questions are asked."""
-        check_training(config)
+        check_sets(config.sets, config.cross, config.folds)
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
 
     def divide(self) -> dict[str, Parts]:
-        """Divide the questions; those made train whatever the `use`, unless made of one that does not."""
+        """Divide the questions of each set as its `use` says."""
         parts = {}
         for name, corpus in self.sets.items():
             texts = {question.id: question.text for question in corpus.data.questions}
-            part = divide(texts, self.config.folds, self.fold, corpus.config.use)
-            held = {*part.validation, *part.report}
-            composed = (q for q in corpus.composed if held.isdisjoint(q.extra["sources"]))
-            parts[name] = replace(part, train=(*part.train, *(q.id for q in composed)))
+            parts[name] = divide(texts, self.config.folds, self.fold, corpus.config.use)
         return parts
 
     @property
     def seen(self) -> frozenset[str]:
-        """Completion learns from the graph alone; of composed questions, what they are made of counts, too."""
-        if self.config.stage != "retrieval":
-            return self.seen_before
-        made_of = {}
-        for name, corpus in self.sets.items():
-            train = set(self.parts[name].train)
-            made_of[name] = {"train": [id_ for q in corpus.composed if q.id in train for id_ in q.extra["sources"]]}
-        return super().seen | seen_in(made_of)
+        """Completion learns from the graph alone."""
+        return super().seen if self.config.stage == "retrieval" else self.seen_before
 
     def build(self) -> tuple[Task, nn.Module]:
         """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
@@ -287,8 +217,6 @@ class GNNTraining(Training):
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """Rank the questions of the fold; the threshold of a knowledge base's entities is learned on validation."""
-        if self.config.gnn.shrink < 1:
-            trainer.bare.shrink(self.config.gnn.shrink)
         if self.config.stage == "completion":
             return [], {"threshold": None}
         asks = self.config.gnn.mode == "entity" and any(corpus.is_kb for corpus in self.sets.values())
@@ -316,7 +244,7 @@ class GNNTraining(Training):
             facts |= {"neighbourhood": to_plain(config.neighbourhood), "fallback": "none" if is_kb else "dense"}
         else:
             facts["prune"] = to_plain(config.prune)
-        ranker = config.gnn.ranker if model.config.mode == "entity" else None
+        ranker = config.ranker if model.config.mode == "entity" else None
         save_checkpoint(folder, Checkpoint(model, ranker, self.encoder, facts))
         known = {"encoder": self.encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
         self.write_card(folder, Card("Graph network", SUMMARY, known, self.sizes()), record)
@@ -329,7 +257,7 @@ def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGN
     """
     encoder, size = one_encoder(corpora), next(iter(corpora.values())).index.embedder.dim
     torch.manual_seed(config.seed)
-    model = QueryGNN(config.gnn.architecture, size)
+    model = QueryGNN(config.gnn, size)
     if config.start:
         embedder = next(iter(corpora.values())).config.index.embedder.model
         start_from(model, Path(config.start), encoder, embedder)

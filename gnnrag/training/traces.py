@@ -54,6 +54,7 @@ RowT = TypeVar("RowT", VerifierRow, ThoughtsRow)
 RECORDED = ("thoughts", "verifier")
 FAILED = {"thought_failed", "verifier_failed", "verifier_partial", "answer_leak"}  # flags that teach nothing
 BATCH = 64  # questions whose near misses are searched at once
+CHAT = 20  # most passages in the chat of a verifier row: what is right, and the hardest others
 
 
 @dataclass
@@ -63,7 +64,6 @@ class KeepConfig:
     helped: bool = True  # only those that helped: gold selected, or one of the queries gained
     precision: Share = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
     clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
-    stops: bool = False  # thoughts that say that nothing is missing
 
 
 @dataclass
@@ -74,8 +74,6 @@ class TracesConfig:
     candidates: Literal["bridges"] | None = None  # what makes further queries, to label with their gains
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: Annotated[int, Ge(0)] = 5  # hits of each that are looked at
-    # most passages in the chat of a verifier row: what is right, and the hardest others
-    chat_passages: Annotated[int, Ge(1)] = 20
     keep: KeepConfig = field(default_factory=KeepConfig)
     folds: FoldConfig = field(default_factory=FoldConfig)
 
@@ -231,7 +229,7 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
     if keep.clean and any(gives_away(text, question.text, question.answers) for text in queries):
         return "leaked"
     if is_thoughts and not queries:
-        return "" if keep.stops and event["sufficient"] else "stop"
+        return "stop"
     if not keep.helped:
         return ""
     if not question.gold:
@@ -260,7 +258,6 @@ class RowMaker:
     source: Mapping[str, Any]  # what all rows say of where they come from
     teachers: Mapping[str, str]  # who did each role
     parts: Mapping[str, str]  # question id to part
-    chat_passages: int
     mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
 
     def row(self, decision: Decision, helped: bool = True) -> Row:
@@ -273,8 +270,8 @@ class RowMaker:
         seen, selected, gold = event["passages"], set(event["selected"]), set(question.gold)
         mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in seen]
         right = [id_ for id_ in seen if id_ in selected or id_ in gold]
-        others = [id_ for id_ in seen if id_ not in right][: max(0, self.chat_passages - len(right))]
-        chat = [id_ for id_ in seen if id_ in right or id_ in others][: self.chat_passages]
+        others = [id_ for id_ in seen if id_ not in right][: max(0, CHAT - len(right))]
+        chat = [id_ for id_ in seen if id_ in right or id_ in others][:CHAT]
         return VerifierRow(
             **self._shared(decision, [*seen, *mined], seen=len(seen), mined=len(mined), chat=chat),
             chain=event["chain"],
@@ -294,7 +291,6 @@ class RowMaker:
             earlier=tuple(event["earlier"]),
             **{kind: event[kind] for kind in kinds},
             gains={kind: round(gained.value, 6) for kind in kinds if (gained := decision.gain(kind)) is not None},
-            sufficient=helped and not kinds,
             pool=tuple(event["pool"]),
             gold=decision.question.gold,
             candidates=tuple(Candidate(**candidate) for candidate in event["candidates"]),
@@ -393,7 +389,7 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = RowMaker(index, name, data.name, source, teachers, parts, own.chat_passages, mined)
+    maker = RowMaker(index, name, data.name, source, teachers, parts, mined)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):

@@ -54,11 +54,6 @@ def test_a_mistake_ends_with_2_and_names_what_is_wrong(
     assert named in capsys.readouterr().err
 
 
-def test_help_loads_no_torch() -> None:
-    code = "from gnnrag.cli.app import run; import sys; run(['--help']); sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=REPOSITORY, env=environment())
-
-
 def test_a_part_of_the_current_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("raise OSError('imported')")
     command = [sys.executable, "-P", "-m", "gnnrag.cli.app", "ask", "Who?", "retriever=mine:X"]

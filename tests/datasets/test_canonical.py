@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gnnrag.datasets.jsonl import load_passages, load_questions, split_file
+from gnnrag.datasets.jsonl import load_passages, load_questions, read_question, split_file
 from gnnrag.errors import DataError
-from gnnrag.types import GoldHop, Passage
+from gnnrag.types import GoldHop, Passage, Question
 
 P1 = '{"id": "p1", "title": "Alpha", "text": "First."}'
 Q1 = '{"id": "q1", "question": "Who?", "answers": ["Ann"]}'
@@ -29,9 +29,13 @@ def test_passages_keep_order_and_text_exactly(write):
     assert len(load_passages(with_mark)) == 1
 
 
-def test_half_a_surrogate_pair_becomes_text_that_can_be_written(write):
-    (passage,) = load_passages(write('{"id": "p", "text": "smile \\ud83d\\ude00, \\ud83d"}'))
-    assert passage.text == "smile \U0001f600, ?"
+def test_texts_are_in_a_form_that_can_be_written_and_compared(write):
+    """Half a surrogate pair becomes a question mark, and a letter with its accent apart one letter."""
+    path = write('{"id": "e\\u0301", "title": "e\u0301", "text": "\\ud83d\\ude00, \\ud83d"}')
+    assert load_passages(path) == [Passage("é", "é", "\U0001f600, ?")]
+    row = {"id": "q", "question": "Cafe\u0301?", "answers": ["e\u0301"], "gold": ["e\u0301"]}
+    expected = Question("q", "Café?", ("é",), gold=("é",))
+    assert load_questions(write(json.dumps(row)), {"é"}) == [expected] == [read_question(row, 1, frozenset("é"))]
 
 
 def test_question_fields_and_the_rest_in_extra(write):

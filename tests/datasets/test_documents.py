@@ -20,7 +20,7 @@ from gnnrag.datasets.documents import SUFFIXES, child, passages
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.documents.readers import read_document, table_blocks
+from gnnrag.datasets.documents.readers import read_document, table_blocks, text_blocks
 from gnnrag.datasets.metadata import own_fields
 from gnnrag.text.sentences import split_sentences
 from tests.helpers.office import docx, epub, open_document, open_table, pdf, pptx, xlsx, zipped
@@ -303,7 +303,14 @@ def test_repeated_tokens_in_other_programs_formats_are_read_or_left_out_in_time(
 
 
 @pytest.mark.parametrize(
-    "line", [".. index::\n", ".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::"]
+    "line",
+    [
+        ".. index::\n",
+        *(
+            pytest.param(line, marks=pytest.mark.slow)
+            for line in (".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::")
+        ),
+    ],
 )
 @pytest.mark.parametrize(
     "blank", [" \n", *(pytest.param(blank, marks=pytest.mark.slow) for blank in (" ", "\t", "  a\n"))]
@@ -315,14 +322,30 @@ def test_directives_before_blanks_are_read_in_linear_time(folder, line, blank):
     assert time.process_time() - started < 5
 
 
+def test_lines_are_read_in_linear_time():
+    started = time.process_time()
+    assert text_blocks("\n" * 200_000) == []
+    assert time.process_time() - started < 5
+
+
 def test_no_charset_that_a_page_names_ends_a_folder(folder):
     charsets = ["undefined", "idna", "punycode", "rot13", "hex", "no-such", "utf-7", "unicode_escape"]
     text = "<meta charset={}><p>M\xfcnster lies there, \x9a \xdf.</p>"
     pages = {f"{charset}.html": text.format(charset).encode("latin-1") for charset in charsets}
-    data = load_passages(folder({**pages, "z.txt": "Fine."}))
-    assert data.passages[-1].text == "Fine." and len(data.report) == len(charsets) + 1
+    mail = b"Content-Type: text/plain; charset=x-none\n\nM\xfcnster lies there."
+    data = load_passages(folder({**pages, "y.eml": mail, "z.txt": "Fine."}))
+    assert [p.text for p in data.passages[-2:]] == ["Münster lies there.", "Fine."]
+    assert len(data.report) == len(charsets) + 2
 
 
+@pytest.fixture
+def new_children(own_reader_children, monkeypatch):
+    """Each reader of a test has a child of its own, and ends it."""
+    for name, method in own_reader_children.items():
+        monkeypatch.setattr(DocumentReader, name, method)
+
+
+@pytest.mark.usefixtures("new_children")
 def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monkeypatch):
     root = folder({"a.txt": "One.", "big.txt": "word " * 20_000, "b.txt": "Two."})
     with DocumentReader(Chunking()) as reader:
@@ -346,6 +369,7 @@ def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monke
     assert "processor time" in child._ended(-signal.SIGXCPU)
 
 
+@pytest.mark.usefixtures("new_children")
 def test_ctrl_c_is_not_for_the_child(folder):
     root = folder({"a.txt": "One."})
     with DocumentReader(Chunking()) as reader:
@@ -353,6 +377,7 @@ def test_ctrl_c_is_not_for_the_child(folder):
         assert os.getpgid(reader._child.pid) != os.getpgid(0), "a terminal sends it to a whole group"
 
 
+@pytest.mark.usefixtures("new_children")
 def test_a_file_beside_the_users_script_hides_no_module(folder, monkeypatch):
     root = folder({"types.py": "", "a.txt": "Carl Holm built a lighthouse."})
     monkeypatch.setattr(sys, "path", [str(root), *sys.path])  # as `python SCRIPT` begins it

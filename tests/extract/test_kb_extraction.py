@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.datasets import load_passages
+from gnnrag.datasets.base import load_passages
 from gnnrag.index.index import Index, build_index
 from gnnrag.index.update import update_index
 from gnnrag.index_config import ExtractConfig

@@ -28,7 +28,7 @@ ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix":
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    model = QueryGNN(GNNConfig(dim=4, layers=2, features=["dense"], edge_features=["near"]), 6)
+    model = QueryGNN(GNNConfig(dim=4, layers=2, features=["dense"]), 6)
     ranker = RankerConfig(name="idf", top_k=7)
     facts = {"graphs": {"toy": "f00"}, "threshold": 0.3}
     save_checkpoint(tmp_path / "kept", Checkpoint(model, ranker, ENCODER, facts))
@@ -46,7 +46,6 @@ def test_what_is_saved_comes_back(folder: Path) -> None:
         questions=batch.questions.float(),
         relation_vectors=batch.relation_vectors.float(),
         features=torch.rand(40, 1, 1),
-        edge_features=torch.rand(160, 1),
     )
     assert torch.equal(first.model(batch), second.model(batch))
     save_checkpoint(folder.parent / "again", first)

@@ -131,7 +131,7 @@ def test_training_on_triples_learns_them() -> None:
     torch.manual_seed(0)
     ring = [(i, 0, (i + 1) % 12) for i in range(12)] + [(i, 1, (i + 2) % 12) for i in range(12)]
     graph = MessageGraph(tuple("abcdefghijkl"), 0, 0, ("r", "s"), np.array(sorted(ring), np.int32), Lists.of([[]] * 12))
-    model = QueryGNN(GNNConfig(dim=16, layers=3, node_text=False, features=["dense"], edge_features=["nearness"]), 4)
+    model = QueryGNN(GNNConfig(dim=16, layers=3, node_text=False, features=["dense"]), 4)
     base = whole_graph(graph, np.eye(4), model)
     draws = Draws({"g": 24}, batch_size=8, steps=120, seed=0, together=True)
     task = CompletionTask({"g": graph}, {"g": base}, CompletionConfig(negatives=8, triples=24), draws, lambda *_: None)

@@ -13,12 +13,12 @@ from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.examples import EntitySet, SupportSet
 from gnnrag.gnn.features import nearest_entities
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.scoring import EntityScorer
-from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index, build_index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.io import write_jsonl
@@ -142,7 +142,7 @@ def test_the_ranking_of_a_set_is_that_of_the_retriever(index: Index) -> None:
     examples = EntitySet([QUESTION], EntityQuestions(index, SETTINGS), NeighbourhoodConfig(hops=2, fan=5))
     (row,) = examples.rank(model, [0], torch.device("cpu"))
     scorer = EntityScorer(index, Checkpoint(model, facts={"neighbourhood": {"hops": 2, "fan": 5}}))
-    scores, found = scorer.score(QUESTION.text)
+    scores, found, _ = scorer.score(QUESTION.text)
     scores[list(found.seeds)] = -1
     assert row["ranking"] == np.argsort(-scores, kind="stable")[: len(row["ranking"])].tolist()
     assert row["gold"] == 1 and row["hops"] == 1
@@ -163,7 +163,7 @@ def test_answers_that_the_graph_or_a_start_does_not_reach_are_missed(index: Inde
 def test_articles_score_as_their_entities_and_further_parts_after_them(index: Index) -> None:
     torch.manual_seed(0)
     scorer = EntityScorer(index, Checkpoint(QueryGNN(SETTINGS, index.embedder.dim)))
-    chances, found = scorer.score(QUESTION.text)
+    chances, found, _ = scorer.score(QUESTION.text)
     (scores, branch), (none, no_branch) = map(scorer.passage_scores, (QUESTION.text, "who is it"))
     position, seen, want = scorer.questions.graph.position, set(), []
     for passage in index.passages:

@@ -37,7 +37,6 @@ def make_subgraph(text: str) -> Subgraph:
         question=rng.normal(size=8).astype(np.float32),
         seeds=np.array([1, 0, 0, 0, 0, 0], np.float32),
         features=features,
-        edge_features=np.zeros((6, 1), np.float32),
         node_vectors=TABLE[[1, 4, 20, 21, 22, 23]],
     )
 
@@ -93,7 +92,7 @@ def make_task(tmp_path: Path, steps: int = 60) -> RetrievalTask:
 def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -> None:
     task = make_task(tmp_path)
     torch.manual_seed(0)
-    model = QueryGNN(GNNConfig(dim=8, layers=2, features=["dense", "title"], edge_features=["nearness"]), 8)
+    model = QueryGNN(GNNConfig(dim=8, layers=2, features=["dense", "title"]), 8)
     items = task.batch(0)
     together = task.loss(model, items, CPU)
     apart = torch.cat([task.loss(model, [item], CPU) for item in items])
@@ -103,7 +102,7 @@ def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -
 def test_training_finds_what_a_feature_says(tmp_path: Path) -> None:
     task = make_task(tmp_path)
     torch.manual_seed(0)
-    model = QueryGNN(GNNConfig(dim=8, layers=1, features=["dense", "title"], edge_features=["nearness"]), 8)
+    model = QueryGNN(GNNConfig(dim=8, layers=1, features=["dense", "title"]), 8)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for step in range(60):
         optimizer.zero_grad()

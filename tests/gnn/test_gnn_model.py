@@ -1,4 +1,4 @@
-"""The network: equivariance, independence of the batch, reach, layouts, fusion, gates, precision."""
+"""The network: equivariance, independence of the batch, reach, layouts, fusion, precision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import QueryGNN
@@ -19,7 +18,7 @@ SETTINGS = [
     {"aggregate": "mean", "message": "transe"},
     {"aggregate": "pna", "message": "rotate"},
     {"aggregate": "max", "features": ["dense", "lexical"], "concat_hidden": True},
-    {"features": ["dense", "lexical"], "edge_features": ["near"]},
+    {"features": ["dense", "lexical"]},
     {"fusion": "late", "norm": False, "shortcut": False},
     {"layers": 0, "features": ["dense", "lexical"]},
 ]
@@ -39,9 +38,7 @@ def rich_batch(columns: int = 3) -> GraphBatch:
     def draw(*shape: int) -> Tensor:
         return torch.rand(shape, generator=rng, dtype=torch.float64)
 
-    return gfm.random_batch(
-        columns=columns, features=draw(40, columns, 2), node_vectors=draw(40, 6), edge_features=draw(160, 1)
-    )
+    return gfm.random_batch(columns=columns, features=draw(40, columns, 2), node_vectors=draw(40, 6))
 
 
 def single(batch: GraphBatch) -> GraphBatch:
@@ -69,7 +66,6 @@ def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, obj
         seeds=batch.seeds[back],
         features=batch.features[back],
         node_vectors=batch.node_vectors[back],
-        edge_features=batch.edge_features[order],
     )
     torch.testing.assert_close(model(renamed)[names], model(batch), atol=1e-10, rtol=1e-10)
 
@@ -92,7 +88,7 @@ def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
 def by_hand(model: QueryGNN, batch: GraphBatch) -> Tensor:
     """The logits of the shared layout, node by node and edge by edge, from the equations alone."""
     config, columns = model.config, []
-    asked = model.question_mlp(batch.questions if config.question_text else 0 * batch.questions)
+    asked = model.question_mlp(batch.questions)
     start = model.rel_mlp(batch.relation_vectors) if len(model.layers) else None
     for b, q in enumerate(asked):
         known = [model.node_mlp(batch.node_vectors)] if hasattr(model, "node_mlp") else []
@@ -102,13 +98,11 @@ def by_hand(model: QueryGNN, batch: GraphBatch) -> Tensor:
             weight, bias = model.early_in.weight, model.early_in.bias
             boundary = model.early_out((torch.cat([boundary, *known], 1) @ weight.T + bias).relu())
         x, states = boundary, []
-        for i, layer in enumerate(model.layers):
+        for layer in model.layers:
             relations = layer.relation_projection(start)
             received = [[row] for row in boundary]
-            for e, (u, r, v) in enumerate(zip(batch.source, batch.relation, batch.target, strict=True)):
-                sent = x[u] * relations[r] if config.message == "distmult" else x[u] + relations[r]
-                gate = 2 * model.gate(batch.edge_features[e])[i].sigmoid() if config.edge_features else 1
-                received[v].append(gate * sent)
+            for u, r, v in zip(batch.source, batch.relation, batch.target, strict=True):
+                received[v].append(x[u] * relations[r] if config.message == "distmult" else x[u] + relations[r])
             reduce = {"sum": lambda t: t.sum(0), "mean": lambda t: t.mean(0), "min": lambda t: t.amin(0)}
             got = torch.stack([reduce[config.aggregate](torch.stack(rows)) for rows in received])
             out = torch.cat([x, got], 1) @ layer.linear.weight.T + layer.linear.bias
@@ -126,9 +120,9 @@ def by_hand(model: QueryGNN, batch: GraphBatch) -> Tensor:
     "settings",
     [
         {"layers": 0, "fusion": "late", "features": ["dense", "lexical"]},
-        {"layers": 0, "fusion": "early", "features": ["dense", "lexical"], "question_text": False},
-        {"features": ["dense", "lexical"], "edge_features": ["near"]},
-        {"fusion": "early", "message": "transe", "aggregate": "mean", "edge_features": ["near"]},
+        {"layers": 0, "fusion": "early", "features": ["dense", "lexical"]},
+        {"features": ["dense", "lexical"]},
+        {"fusion": "early", "message": "transe", "aggregate": "mean"},
         {"fusion": "late", "node_text": False, "features": ["dense", "lexical"], "aggregate": "min"},
         {"fusion": "none", "concat_hidden": True, "norm": False, "shortcut": False},
     ],
@@ -142,7 +136,7 @@ def test_swapped_relations_on_turned_edges_change_nothing() -> None:
     model, batch = network(), rich_batch()
     # Both directions of every triple: turning all edges is then the same as swapping the halves.
     closed = gfm.both_ways(torch.stack([batch.source, batch.relation % 3, batch.target], 1), 3)
-    both = replace(batch, source=closed[0], relation=closed[1], target=closed[2], edge_features=None)
+    both = replace(batch, source=closed[0], relation=closed[1], target=closed[2])
     turned = replace(both, source=both.target, target=both.source, relation_vectors=both.relation_vectors.roll(3, 0))
     torch.testing.assert_close(model(turned), model(both), atol=1e-10, rtol=1e-10)
     flipped = replace(both, source=both.target, target=both.source)
@@ -154,18 +148,6 @@ def test_swapped_relations_on_turned_edges_change_nothing() -> None:
     # With r for r + R, an answer would be one step away from itself by the edge that was to be hidden.
     model, batch = gfm.golden_model(), gfm.golden_batch()
     assert not torch.allclose(model(replace(batch, relation=batch.relation % 2)), model(batch))
-
-
-def test_new_gates_are_open_and_closed_ones_cut() -> None:
-    torch.manual_seed(0)
-    batch = rich_batch()
-    gated = QueryGNN(GNNConfig(dim=8, layers=2, edge_features=["near"]), 6).double()
-    plain = QueryGNN(GNNConfig(dim=8, layers=2), 6).double()
-    plain.load_state_dict({k: v for k, v in gated.state_dict().items() if not k.startswith("gate")})
-    torch.testing.assert_close(gated(batch), plain(batch))
-    torch.nn.init.constant_(gated.gate[2].bias, -1e9)
-    edgeless = replace(batch, is_kept=torch.zeros(160, dtype=torch.bool))
-    torch.testing.assert_close(gated(batch), plain(edgeless))
 
 
 def test_a_graph_without_texts_is_read_by_a_network_that_knows_texts() -> None:
@@ -191,27 +173,3 @@ def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     assert config.dim == 512
     config.dim = dim
     assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size
-
-
-def test_residual_scores_start_from_walk_and_dense() -> None:
-    settings = GNNConfig(dim=4, layers=2, node_text=False, features=["dense", "seed", "walk"], residual=True)
-    torch.manual_seed(0)
-    model = QueryGNN(settings, 6)
-    batch = gfm.random_batch(columns=2)
-    features = torch.rand(40, 2, 3)
-    batch = replace(
-        batch, seeds=batch.seeds.float(), questions=batch.questions.float(),
-        relation_vectors=batch.relation_vectors.float(), features=features,
-    )  # fmt: skip
-    start = (features[..., 2] + 1e-3).log() + 2 * features[..., 0]
-    torch.testing.assert_close(model(batch), start)
-    model(batch).sum().backward()
-    assert model.residual.grad is not None and model.head_out.weight.grad is not None
-    with pytest.raises(ConfigError, match="needs the feature 'walk'"):
-        QueryGNN(replace(settings, features=["dense"]), 6)
-    more = QueryGNN(replace(settings, features=["dense", "follow", "walk"]), 6)
-    torch.testing.assert_close(more(batch), start + 1.5 * features[..., 1])
-    torch.nn.init.normal_(more.head_out.weight)
-    added = more(batch) - start - 1.5 * features[..., 1]
-    more.shrink(0.5)
-    torch.testing.assert_close(more(batch), start + 1.5 * features[..., 1] + 0.5 * added)

@@ -24,19 +24,18 @@ def messages(kind: str, x: Tensor, rel: Tensor) -> Tensor:
     return x * rel[:, None] if kind == "distmult" else x + rel[:, None]
 
 
-def inputs() -> tuple[Tensor, Tensor, Tensor]:
+def inputs() -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(3)
     x = torch.randn(N, B, D, generator=rng, dtype=torch.float64)
     rel = torch.randn(R, D, generator=rng, dtype=torch.float64)
-    weights = torch.rand(160, generator=rng, dtype=torch.float64)
-    return x.requires_grad_(), rel.requires_grad_(), weights.requires_grad_()
+    return x.requires_grad_(), rel.requires_grad_()
 
 
 def with_gradients(compute: Callable[..., Tensor]) -> list[Tensor]:
-    x, rel, weights = inputs()
-    out = compute(x, rel, weights)
+    x, rel = inputs()
+    out = compute(x, rel)
     cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=out.dtype)
-    return [out, *torch.autograd.grad(out, (x, rel, weights), cotangent)]
+    return [out, *torch.autograd.grad(out, (x, rel), cotangent)]
 
 
 def assert_alike(first: list[Tensor], second: list[Tensor]) -> None:
@@ -49,12 +48,11 @@ def test_sums_are_those_of_all_messages(kind: str) -> None:
     source, relation, target = gfm.random_edges()
     edges = SortedEdges.sort(source, relation, target, N)
 
-    def expected(x: Tensor, rel: Tensor, weights: Tensor) -> Tensor:
-        sent = messages(kind, x[source], rel[relation]) * weights[:, None, None]
-        return torch.zeros_like(x).index_add(0, target, sent)
+    def expected(x: Tensor, rel: Tensor) -> Tensor:
+        return torch.zeros_like(x).index_add(0, target, messages(kind, x[source], rel[relation]))
 
     written_out = with_gradients(expected)
-    assert_alike(with_gradients(lambda x, rel, w: RelationalConv(kind, "sum")(x, rel, NOTHING, edges, w)), written_out)
+    assert_alike(with_gradients(lambda x, rel: RelationalConv(kind, "sum")(x, rel, NOTHING, edges)), written_out)
     assert not written_out[0][N - 1].any() and not written_out[2][R - 1].any()  # the isolated node, the idle relation
 
 
@@ -69,17 +67,15 @@ def test_hidden_edges_are_no_edges_and_order_is_nothing(kind: str) -> None:
     removed = SortedEdges.sort(source[keep], relation[keep], target[keep], N)
     conv = RelationalConv("distmult", kind)
 
-    def received(edges: SortedEdges, order: Tensor) -> list[Tensor]:
-        return with_gradients(lambda x, rel, w: conv(x, rel, boundary, edges, w[order]))
+    def received(edges: SortedEdges) -> list[Tensor]:
+        return with_gradients(lambda x, rel: conv(x, rel, boundary, edges))
 
-    expected = received(removed, torch.arange(160)[keep])
-    assert_alike(received(hidden, torch.arange(160)), expected)
-    assert_alike(received(shuffled, order), expected)
+    expected = received(removed)
+    assert_alike(received(hidden), expected)
+    assert_alike(received(shuffled), expected)
     near = torch.arange(N) < 9
-    assert_alike(
-        received(hidden.leaving(near), torch.arange(160)),
-        received(SortedEdges.sort(source, relation, target, N).keep(keep & near[source]), torch.arange(160)),
-    )
+    left = SortedEdges.sort(source, relation, target, N).keep(keep & near[source])
+    assert_alike(received(hidden.leaving(near)), received(left))
 
 
 def test_sums_of_half_precision_are_made_in_float32() -> None:
@@ -94,7 +90,7 @@ def test_sums_of_half_precision_are_made_in_float32() -> None:
 @pytest.mark.parametrize("kind", ["sum", "max"])
 def test_a_graph_without_edges_sends_nothing(kind: str) -> None:
     none = torch.zeros(0, dtype=torch.long)
-    x, rel, _ = inputs()
+    x, rel = inputs()
     out = RelationalConv("distmult", kind)(x, rel, 2 * x, SortedEdges.sort(none, none, none, N))
     out.sum().backward()
     assert torch.equal(out, 2 * x) and (x.grad == 2).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +10,8 @@ import pytest
 import torch
 
 from gnnrag.gnn import NODE_STAGES, GNNConfig
+from gnnrag.gnn.edges import join
 from gnnrag.gnn.features import (
-    DEFAULT_NODE,
-    EDGE_FEATURES,
     LEADS,
     NODE_FEATURES,
     Seeds,
@@ -23,8 +21,7 @@ from gnnrag.gnn.features import (
 )  # fmt: skip
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
-from gnnrag.graphs.messages import MENTIONS
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph
 from gnnrag.index.index import Index
 from gnnrag.text.normalise import words
 from gnnrag.types import Passage
@@ -63,8 +60,7 @@ def test_subgraphs_hold_what_they_say(index: Index) -> None:
         size, edges = len(part.nodes), len(part.source)
         assert (np.diff(part.nodes) > 0).all() and part.candidates.sum() == len(index.ids)
         assert part.features.shape == (size, len(NODE_FEATURES))
-        assert part.edge_features.shape == (edges, len(EDGE_FEATURES))
-        for values in (part.features, part.edge_features, part.seeds, part.prior):
+        for values in (part.features, part.seeds, part.prior):
             assert values.min() >= 0 and values.max() <= 1 and np.isfinite(values).all()
         kinds = part.features[:, :3]
         assert (kinds.sum(axis=1) == 1).all() and np.array_equal(kinds[:, 1] == 1, part.candidates)
@@ -82,14 +78,9 @@ def test_features_tell_what_is_asked_of_whom(index: Index) -> None:
     part = graphs.prepare(QUESTIONS[:1])[0]
     value = dict(zip(NODE_FEATURES, part.features.T, strict=True))
     ada = int(np.flatnonzero(part.passages == index.position["p1"])[0])
-    assert value["title"][ada] == 1.0 and value["names"][ada] == 1.0 and value["seed"][ada] > 0.5
+    assert value["seed"][ada] > 0.5
     assert value["overlap"][ada] == 1.0, "born and father, in two sentences"
-    assert value["best_overlap"][ada] == 0.5
     assert value["walk"][ada] > value["walk"][part.passages == index.position["f3"]]
-    near = part.edge_features[:, EDGE_FEATURES.index("nearness")]
-    at = graphs.graph.position["lord byron"]
-    is_mention = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
-    assert near[is_mention].max() > 0.5, "`father` stands near Lord Byron"
     assert part.targets([index.position["p1"]]).sum() == 1 and part.targets([]).sum() == 0
 
 
@@ -110,25 +101,13 @@ def test_each_feature_is_what_its_name_says(index: Index) -> None:
         row = at[graph.first_passage + passage]
         sentences = graphs.passage_sentences.values[start:stop].tolist()
         said = [wanted & set(words(index.hierarchy.sentences[sentence])) for sentence in sentences]
-        for place, (sentence, have) in enumerate(zip(sentences, said, strict=True)):
-            node = at[graph.first_sentence + sentence]
-            everywhere = [graphs.passage_sentences.values[b:e].tolist() for b, e in bounds]  # passages may share it
-            places = [others.index(sentence) for others in everywhere if sentence in others]
-            assert value["first"][node] == pytest.approx(1 / (1 + min(places))) and place in places
-            assert value["overlap"][node] == value["best_overlap"][node] == len(have) / 2
+        for sentence, have in zip(sentences, said, strict=True):
+            assert value["overlap"][at[graph.first_sentence + sentence]] == len(have) / 2
         assert value["overlap"][row] == len(set().union(*said)) / 2
-        assert value["best_overlap"][row] == max((len(have) for have in said), default=0) / 2
         assert value["dense"][row] == pytest.approx(max(dense[passage], 0), abs=1e-6)
-        assert value["dense_rank"][row] == pytest.approx(1 / np.log2(1 + rank_of(dense, passage)))
         assert value["lexical"][row] == pytest.approx(lexical[passage] / lexical.max())
-        assert value["lexical_rank"][row] == pytest.approx(1 / np.log2(1 + rank_of(lexical, passage)))
     edges = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=graph.num_nodes)
     assert value["degree"] == pytest.approx(np.log1p(edges[part.nodes]) / np.log1p(edges.max()), abs=1e-6)
-
-
-def rank_of(scores: np.ndarray, i: int) -> int:
-    """Count from 1; of equals the first is better."""
-    return 1 + int((scores > scores[i]).sum()) + int((scores[:i] == scores[i]).sum())
 
 
 def test_leads_weigh_walk_and_cosine() -> None:
@@ -163,7 +142,7 @@ def test_a_second_walk_leads_to_what_the_best_passages_name(index: Index) -> Non
         assert (value["follow"][~inside] == 0).all() and (value["open"][~inside] == 0).all()
         others = np.delete(value["follow"][inside], best)
         assert others.max() == 1.0, "the largest share elsewhere is the scale"
-        seeds = Seeds(graphs.graph.first_passage + np.sort(passages[best]), np.ones(LEADS, np.float32), {}, "search")
+        seeds = Seeds(graphs.graph.first_passage + np.sort(passages[best]), np.ones(LEADS, np.float32), "search")
         reached = graphs._walk(seeds)[passages] > 0
         assert (value["follow"][inside][~reached] == 0).all()
         assert value["open"][inside][best[0]] == 0, "what the best one says is not open"
@@ -198,14 +177,12 @@ def test_seeds_weigh_one_over_the_document_frequency(index: Index) -> None:
 def test_joined_subgraphs_score_as_each_alone(index: Index) -> None:
     torch.manual_seed(0)
     parts = QuestionGraphs(index).prepare(QUESTIONS)
-    config = GNNConfig(dim=8, layers=2, features=list(DEFAULT_NODE), edge_features=list(EDGE_FEATURES))
+    config = GNNConfig(dim=8, layers=2, features=list(NODE_FEATURES))
     model = QueryGNN(config, text_size=parts[0].question.shape[0]).eval()
     with torch.inference_mode():
         together = model(join(parts))
         alone = torch.cat([model(join([part])) for part in parts])
     assert torch.allclose(together, alone, atol=1e-5)
-    batch = join([parts[1], replace(parts[1], relations=parts[1].relations)])
-    assert len(batch.relation_vectors) == len(parts[1].relations), "relations of both are one row"
 
 
 def test_a_corpus_without_names(tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.linking import LinkWeigher, stems
+from gnnrag.graphs.linking import stems
 from gnnrag.graphs.messages import (
     CONTAINS,
     EQUIVALENT,
@@ -16,9 +15,9 @@ from gnnrag.graphs.messages import (
     STATES,
     STRUCTURE,
     TITLED,
+    StemTable,
     corpus_graph,
     fact_graph,
-    find_mentions,
 )  # fmt: skip
 from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.text.analyse import PassageText
@@ -80,21 +79,7 @@ def test_a_graph_of_facts_alone() -> None:
     assert [row.tolist() for row in map(graph.entity_passages.__getitem__, range(3))] == [[0, 1], [0], [1]]
 
 
-@pytest.mark.parametrize("wanted", [("born", "director"), ("king", "born", "malta"), (), ("unheard",)])
-def test_nearness_is_that_of_title_links(wanted: tuple[str, ...]) -> None:
-    graph = build_hierarchy(TEXTS)
-    table, known = find_mentions(graph), frozenset(stems(wanted))
-    near = table.nearness(np.arange(len(table.owners)), known)
-    weigher = LinkWeigher(graph, TitleMatcher(graph, build_titles(graph, TITLES)))
-    best: dict[tuple[int, int], float] = {}
-    for pair, value in zip(zip(table.owners.tolist(), table.phrases.tolist(), strict=True), near.tolist(), strict=True):
-        best[pair] = max(best.get(pair, 0.0), value)
-    assert len(best) == 6
-    for (sentence, phrase), value in best.items():
-        assert value == pytest.approx(weigher._nearness(sentence, graph.phrase_keys[phrase], known))
-
-
 def test_presence_of_words() -> None:
-    table = find_mentions(build_hierarchy(TEXTS))
+    table = StemTable.of(build_hierarchy(TEXTS).sentences)
     found = table.presence(np.array([0, 2, 3]), stems(["born", "directed", "unheard"]))
     assert found.tolist() == [[False, True], [True, False], [False, False]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
-from gnnrag.datasets import load_dataset
+from gnnrag.datasets.base import load_dataset
 from gnnrag.io import write_jsonl
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import comparison_page

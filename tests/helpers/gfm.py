@@ -99,6 +99,5 @@ def blocks(batch: GraphBatch) -> GraphBatch:
         seeds=batch.seeds.T.reshape(-1, 1),
         features=None if batch.features is None else batch.features.transpose(0, 1).reshape(n * columns, 1, -1),
         node_vectors=None if batch.node_vectors is None else batch.node_vectors.repeat(columns, 1),
-        edge_features=None if batch.edge_features is None else batch.edge_features.repeat(columns, 1),
         owner=torch.arange(columns).repeat_interleave(n),
     )

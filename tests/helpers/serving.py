@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gnnrag.api import Index
@@ -25,13 +28,21 @@ DOCUMENTS = {
 QUESTION = "Where was the director of Solaris born?"
 
 
-def build(folder: Path) -> Path:
-    """Index the documents in a folder, next to it; returns the index."""
-    (folder / "papers").mkdir()
+@cache
+def _built() -> TemporaryDirectory[str]:
+    folder = TemporaryDirectory()
+    papers = Path(folder.name, "papers")
+    papers.mkdir()
     for name, text in DOCUMENTS.items():
-        (folder / "papers" / name).write_text(text)
+        (papers / name).write_text(text)
     settings = dict(dot.split("=") for dot in PLAIN[:3])
-    Index.build(folder / "papers", folder / "index", settings=settings).close()
+    Index.build(papers, Path(folder.name, "index"), settings=settings).close()
+    return folder
+
+
+def build(folder: Path) -> Path:
+    """Write documents and their index, built once a process, into a folder; returns the index."""
+    shutil.copytree(_built().name, folder, dirs_exist_ok=True)
     return folder / "index"
 
 

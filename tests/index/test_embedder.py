@@ -111,7 +111,7 @@ def test_wrong_weights_are_refused_by_their_digest(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     monkeypatch.setattr(package, "get_model_path", lambda: tmp_path)
     with pytest.raises(ArtefactError, match=rf"SHA-256 [0-9a-f]{{64}}, expected {module.EMBEDDED_SHA256}; reinstall"):
-        make_embedder(EmbedderConfig())
+        module.model_folder("embedded")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "1_Pooling/config.json", "vocab.txt", "extra.json"])

@@ -125,8 +125,9 @@ class TestTheEmbedded:
         assert found.dim == DIM and len(found.identity) == 64 and not found.weights
         (tmp_path / "model.safetensors").write_bytes(b"other weights")
         monkeypatch.setattr(package, "get_model_path", lambda: tmp_path)
+        monkeypatch.setenv("GNNRAG_CACHE", str(tmp_path / "cache"))  # where nothing was distilled yet
         with pytest.raises(ArtefactError, match="embedded weights have SHA-256"):
-            make_embedder(EmbedderConfig(model="static"))
+            make_embedder(EmbedderConfig(model="static")).encode(["x"])
 
     @pytest.mark.slow  # half a minute where they are not kept
     def test_the_released_weights_know_what_is_alike(self):

@@ -319,13 +319,33 @@ def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) ->
 
     for found in (outcomes(backend, *map(request, TEXTS)), outcomes(backend, *map(request, TEXTS))):
         assert len({str(e) for e in found}) == 1 and "cannot be loaded (" in str(found[0])
-    other = make_tiny_model(tmp_path / "wide", width=32)
-    wrong = hf(other, adapter=str(make_tiny_adapter(folder, tmp_path / "fits-not")))
-    bare = hf(other)
-    assert bare.thread is wrong.thread and ask(bare, request("a"))
-    for backend in (wrong, bare):  # the base was half changed when the adapter turned out wrong
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_adapter_that_does_not_fit_leaves_its_base_and_the_others_as_they_were(
+    folder: Path, tmp_path: Path, is_first: bool
+) -> None:
+    wide = make_tiny_model(tmp_path / "wide", width=32, lively=True)
+    cut = make_tiny_adapter(wide, tmp_path / "cut")
+    (cut / "adapter_model.safetensors").write_bytes(b"cut")
+    wrong, damaged = (hf(wide, adapter=str(a)) for a in (make_tiny_adapter(folder, tmp_path / "of-another-base"), cut))
+    others = [hf(wide)] + [hf(wide, adapter=str(make_tiny_adapter(wide, tmp_path / "fits")))] * (not is_first)
+    before = [ask(backend, request("a"))[0].text for backend in others]
+    assert all(backend.thread is wrong.thread for backend in others)
+    for backend in (wrong, damaged, wrong):
         with pytest.raises(ArtefactError, match="does not fit the model"):
             ask(backend, request("a"))
+    assert [ask(backend, request("a"))[0].text for backend in others] == before
+
+
+@pytest.mark.parametrize(
+    "base", ["", ', "base_model_name_or_path": null}', ', "base_model_name_or_path": "/gone/base"}']
+)
+def test_an_adapter_without_its_base_says_how_to_give_it(adapter: Path, tmp_path: Path, base: str) -> None:
+    copy = shutil.copytree(adapter, tmp_path / "copy")
+    (copy / "adapter_config.json").write_text(f'{{"peft_type": "LORA"{base}')
+    with pytest.raises(ConfigError, match=r"llm\.model=BASE llm\.adapter"):
+        hf(copy)
 
 
 def test_a_tokenizer_without_a_template_needs_plain_prompts(folder: Path, tmp_path: Path) -> None:

@@ -101,11 +101,11 @@ def test_missing_usage_is_estimated_and_says_so(usage) -> None:
         (ok({"type": "text", "text": "alone"}), "alone", "stop"),
         (ok([{"type": "refusal", "refusal": "I cannot help"}]), "I cannot help", "stop"),
         (ok([]), "", "stop"),
-        (ok("a", finish="eos"), "a", "stop"),
+        (ok([{"type": "text", "text": "no", "thought": True}, {"text": "yes"}]), "yes", "stop"),
         (ok("a", finish="end_turn"), "a", "stop"),
         (ok("a", finish="MAX_TOKENS"), "a", "length"),
-        (ok("a", finish="model_length"), "a", "length"),
-        (ok("", finish="SAFETY"), "", "content_filter"),
+        (ok("a", finish="insufficient_system_resource"), "a", "length"),
+        (ok("", finish="content_filter: RECITATION"), "", "content_filter"),
         (ok("", finish="sensitive"), "", "content_filter"),
         (ok("half \ud83d"), "half ?", "stop"),
     ],
@@ -128,6 +128,7 @@ def test_passing_failures_are_retried(failure) -> None:
     "behaviour, settings, kind, message, tries",
     [
         (status(429, "quota", Retry_After="7200"), {}, LLMError, "429", 1),  # waiting for hours
+        (status(429, "Please try again in 1h2m3.5s."), {}, LLMError, "429", 1),
         (status(500, "broken"), {"max_retries": 2}, LLMError, "status 500: broken", 3),
         (hang(1.0), {"timeout_s": 0.2, "max_retries": 0}, NoReplyError, "0.2 s", 1),
         (body_of(b"<html>a page</html>", "text/html"), {}, LLMError, "base_url", 1),
@@ -141,7 +142,10 @@ def test_passing_failures_are_retried(failure) -> None:
         (status(400, "Your credit balance is too low to access the API"), {}, LLMError, "credit", 1),
         (status(400, "Access denied, make sure your account is in good standing", "Arrearage"), {}, LLMError, "400", 1),
         (status(400, "User location is not supported for the API use."), {}, LLMError, "location", 1),
-        (status(400, "This organization has been disabled."), {}, LLMError, "disabled", 1),
+        (status(400, "This organization has been disabled for its safety violations."), {}, LLMError, "disabled", 1),
+        (status(400, "You have reached your specified API usage limits."), {}, LLMError, "limits", 1),
+        (status(400, "Too many tokens, please wait before trying again."), {}, LLMError, "wait", 1),
+        (body_of(b'{"error": {"code": 502, "message": "upstream"}}'), {}, LLMError, "502: upstream", 1),
         (status(400, "The model `m` has been decommissioned", "model_decommissioned"), {}, LLMError, "llm.model", 1),
         (status(429, "You exceeded your quota", "insufficient_quota"), {}, LLMError, "llm.concurrency", 1),
         (status(501, "not implemented"), {}, LLMError, "501", 1),
@@ -179,11 +183,13 @@ def test_a_redirect_is_not_followed(code: int, monkeypatch: pytest.MonkeyPatch) 
     "behaviour, kind",
     [
         (status(400, "This model's maximum context length is 1024 tokens. You requested 9000"), ContextLengthError),
-        (status(400, "prompt is too long: 9 > 8"), ContextLengthError),
         (status(400, "bad", "context_length_exceeded"), ContextLengthError),
         (status(422, "the request exceeds the available context size"), ContextLengthError),
         (status(400, "The prompt was filtered", "content_filter"), ContentFilterError),
-        (status(403, "Your input was flagged by moderation"), ContentFilterError),
+        (status(403, 'Your input was flagged for "violence". No credits were charged.'), ContentFilterError),
+        (status(429, "Request too large for m: Limit 30000, Requested 45000."), ContextLengthError),
+        (body_of(b'{"error": {"code": 403, "message": "flagged"}}'), ContentFilterError),
+        (body_of(b'{"object": "chat.completion", "choices": [], "usage": {"prompt_tokens": 4}}'), ContentFilterError),
         (status(400, "The input token count (9) exceeds the maximum number of tokens allowed (8)"), ContextLengthError),
         (status(400, "Range of input length should be [1, 30720]"), ContextLengthError),
         (status(422, "`inputs` tokens + `max_new_tokens` must be <= 4097"), ContextLengthError),
@@ -199,7 +205,6 @@ def test_a_redirect_is_not_followed(code: int, monkeypatch: pytest.MonkeyPatch) 
         (status(500, "Output blocked by content filtering policy"), ContentFilterError),
         (status(422, "Input should be shorter: 'the quarterly " + "x" * 300 + " balance of credit'"), RejectedError),
         (status(400, "The model got messages[1].content that is invalid"), RejectedError),
-        (status(400, "no"), RejectedError),
         (status(413, "too large"), ContextLengthError),
         (status(422, "no"), RejectedError),
     ],
@@ -209,6 +214,15 @@ def test_a_refused_request_is_its_own_failure_and_not_sent_again(behaviour, kind
         (error,) = generate(model(server), ASK)
     assert type(error) is kind and "m at 127.0.0.1" in str(error)
     assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "said, setting",
+    [("maxOutputTokens is 9000", "llm.token_limit"), ("enable_thinking must be false for this call", "llm.extra_body")],
+)
+def test_a_refusal_names_the_setting_that_helps(said: str, setting: str) -> None:
+    with stub(default=status(400, said)) as server, pytest.raises(RejectedError, match=setting):
+        one(model(server))
 
 
 def test_no_message_shows_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.metrics.answer import exact_match, f1, normalise_answer, sub_em, sub_em_tok
+from gnnrag.metrics.answer import exact_match, f1, list_scores, normalise_answer, sub_em, sub_em_tok
 from gnnrag.metrics.report import per_question
 from gnnrag.types import Prediction, Question
 
@@ -66,7 +66,7 @@ def test_g3_takes_the_best_alias(prediction, em, value):
 @pytest.mark.parametrize("metric", [exact_match, f1, sub_em, sub_em_tok])
 @pytest.mark.parametrize("prediction, value", [("", 1.0), (" \n", 1.0), ("unknown", 0.0), ("the", 0.0)])
 def test_abstaining_is_right_only_if_nothing_can_be_answered(metric, prediction, value):
-    assert metric(prediction, ()) == value
+    assert metric(prediction, ()) == metric(prediction, ["", "\u3000"]) == value
     assert metric("", ["Paris"]) == 0.0
 
 
@@ -130,6 +130,8 @@ LENSES = {"A": "concave", "B": "convex", "C": "a plane one", "D": "none"}
         ("The right one is (B).", "B", 1, 1),
         ("It is a plane one", "C", 1, 1),
         ("BA", "A, B", 1, 1),
+        ("['A', 'B']", "AB", 1, 1),
+        ("答案是Ｂ", "B", 1, 1),
         ("B", "AB", 0, 2 / 3),
         ("A, B, C, D", "AB", 0, 2 / 3),
         ("concave and convex", "A and B", 1, 1),
@@ -158,3 +160,19 @@ def test_f1_is_symmetric_bounded_and_one_for_equal_tokens(a, b, variant):
 def test_metrics_are_ordered_and_normalising_twice_changes_nothing(prediction, answers):
     assert exact_match(prediction, answers) <= sub_em_tok(prediction, answers) <= sub_em(prediction, answers)
     assert normalise_answer(normalise_answer(prediction)) == normalise_answer(prediction)
+
+
+@pytest.mark.parametrize(
+    "prediction, answers, first, score",
+    [
+        ("Jaxon Bieber\nThe Jazmyn Bieber", ["Jazmyn Bieber", "Jaxon Bieber"], 1.0, 1.0),
+        ("Ontario; Quebec", ["Quebec", "Ontario", "Manitoba", "Yukon"], 1.0, 2 / 3),  # precision 1, recall 1/2
+        ("Paris; Rome; Oslo", ["Oslo"], 0.0, 0.5),
+        ("Oslo and Rome", ["Oslo", "Rome"], 1.0, 1.0),  # two in an item: precision is 1, not 2
+        ("", ["Oslo"], 0.0, 0.0),
+        ("Paris", ["Oslo"], 0.0, 0.0),
+    ],
+)
+def test_lists_of_answers_as_in_rog(prediction, answers, first, score):
+    scores = list_scores(prediction, answers)
+    assert scores == {"answer/hit@1": first, "answer/list_f1": pytest.approx(score)}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gnnrag.io import write_jsonl
-from gnnrag.metrics.traces import by_round, by_step, follows, from_traces, path_patterns
+from gnnrag.metrics.traces import by_round, by_step, from_traces
 from gnnrag.types import Question
 
 
@@ -72,57 +69,6 @@ def test_evidence_after_each_sub_query() -> None:
     assert steps == {"semantic": [0.75, 1.0], "relational": [0.0]}, "q3 has no gold; q2 keeps its last share"
 
 
-ACTED = Question("q1", "?", type="actor_to_movie", extra={"relations": ["~starred_actors"]})
-DIRECTED = Question("q2", "?", type="director", extra={"relations": ["~directed_by", "release_year"]})
-WRITTEN = Question("q3", "?", type="director", extra={"relations": ["~written_by"]})
-
-
-PREDICATES = ["directed_by", "starred actors", "written_by"]
-
-
-def trace(id_: str, *found: tuple[list[list[str]], int], names: Sequence[str] = PREDICATES) -> dict[str, Any]:
-    complete = [{"pattern": pattern, "paths": paths} for pattern, paths in found]
-    event = {"event": "patterns", "complete": complete, "predicates": list(names)}
-    return {"question_id": id_, "events": [{"event": "query"}, event]}
-
-
-def test_shares_by_question() -> None:
-    traces = [
-        trace("q1", ([["~starred actors"]], 3), ([["~written by"]], 1)),
-        trace("q2", ([["~directed_by", "~written_by"], ["release_year"]], 1), ([["~directed_by"]], 1)),
-        trace("q3"),
-        trace("of another run", ([["~x"]], 1)),
-    ]
-    found = path_patterns(traces, [ACTED, DIRECTED, WRITTEN, Question("q4", "no relations")])
-    assert found == {"questions": 3, "with_paths": 2, "accuracy": 0.4167, "found": 0.6667}
-
-
-@pytest.mark.parametrize(
-    "pattern, right",
-    [
-        ([["~directed_by"], ["release_year"]], True),
-        ([["~Directed by", "~written_by"], ["Release Year"]], True),
-        ([["directed_by"], ["release_year"]], False),
-        ([["~directed_by"]], False),
-        ([["~directed_by"], ["release_year"], ["x"]], False),
-        ([["~written_by"], ["release_year"]], False),
-        ([], False),
-    ],
-)
-def test_each_edge_must_state_its_relation_in_its_direction(pattern: list[list[str]], right: bool) -> None:
-    assert follows(pattern, ("~directed_by", "release_year")) is right
-
-
-def test_a_run_that_finds_nothing_right_has_zero_and_one_without_relations_nothing() -> None:
-    for found in ([], [([["~has_genre"]], 2)]):
-        said = path_patterns([trace("q1", *found)], [ACTED])
-        assert (said["questions"], said["accuracy"], said["found"]) == (1, 0.0, 0.0)
-    assert path_patterns([trace("q1", ([["~starred_actors"]], 1))], [Question("q1", "?")]) == {}
-    assert path_patterns([{"question_id": "q1", "events": [{"event": "query"}]}], [ACTED]) == {}
-    sentences = trace("q1", ([["Tom Hanks plays a man on an island."]], 2), names=[])
-    assert path_patterns([sentences], [ACTED]) == {}, "a graph read from text has no such relations"
-
-
 def test_a_file_of_traces_gives_what_its_events_tell(tmp_path: Path) -> None:
     sub_query = {"event": "sub_query", "side": "relational", "context_ids": ["c"]}
     rows = [
@@ -135,6 +81,3 @@ def test_a_file_of_traces_gives_what_its_events_tell(tmp_path: Path) -> None:
     rounds = [{"round": 0, "questions": 2, "queries": 1.0, "reached": 0.75}]
     assert found == {"by_round": rounds, "by_step": {"semantic": [], "relational": [0.5]}} and not notes
     assert from_traces(tmp_path / "traces.jsonl", QUESTIONS, notes.append) == {} and len(notes) == 1
-    write_jsonl(tmp_path / "traces.jsonl", [trace("q1", ([["~starred_actors"]], 2)), trace("q2"), trace("q3")])
-    found = from_traces(tmp_path / "traces.jsonl", [ACTED, DIRECTED, WRITTEN], notes.append)
-    assert set(found) == {"by_round", "path_patterns"} and found["path_patterns"]["found"] == 0.3333

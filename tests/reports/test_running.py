@@ -196,6 +196,6 @@ def test_retrievers_side_by_side(overrides: list[str], monkeypatch: pytest.Monke
 
 def test_the_table_of_retrievers_loads() -> None:
     table = load_table(REPOSITORY / "configs/tables/retrievers.yaml")
-    assert {"bm25", "dense", "chg", "gfm"} <= {row.name for row in table.rows}
+    assert {"bm25", "dense", "chg", "walk"} <= {row.name for row in table.rows}
     for row in table.rows:
         resolved(table, row, ["roles=offline"])

@@ -17,25 +17,10 @@ from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection
 
-
-@pytest.mark.parametrize(
-    "text, expected",
-    {
-        "plain": "plain",
-        "<think>a {b}</think>\n\nrest": "rest",
-        "hidden start</think> rest": "rest",
-        "<think>a</think>x<think>b</think> rest": "rest",
-        "<think>cut off by the limit": "",
-        "rest<think>more": "rest",
-    }.items(),
-)
-def test_strip_thinking(text: str, expected: str) -> None:
-    assert strip_thinking(text) == expected
-
-
 # A family's marks around a draft, and what it puts around the reply after it.
 FAMILIES = {
     "Qwen": ("<think>", "</think>\n\n", ""),
+    "DeepSeek": ("< think >", "</ think >", "<｜end▁of▁sentence｜>"),
     "started by the template": ("", "</think>", ""),
     "Magistral": ("[THINK]", "[/THINK]", ""),
     "gpt-oss": (
@@ -46,9 +31,15 @@ FAMILIES = {
     "gpt-oss with a format": ("<|channel|>analysis<|message|>", "<|channel|>final <|constrain|>json<|message|>", ""),
     "gpt-oss without marks": ("analysis", "assistantfinal", ""),
     "Gemma": ("<|channel>thought\n", "<channel|>", ""),
+    "MedGemma": ("<unused94>thought\n", "<unused95>", "<end_of_turn>"),
+    "Hunyuan": ("<think>", "</think>\n<answer>\n", "\n</answer>"),
+    "LFM": ("<|cot_start|>", "<|cot_end|>", ""),
+    "Jamba": ("<|reasoning|>", "<|/reasoning|>", ""),
+    "a tag in Chinese": ("<思考>", "</思考>", ""),
     "Seed-OSS": ("<seed:think>", "</seed:think>", ""),
     "Kimi": ("◁think▷", "◁/think▷", ""),
     "Command A": ("<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "North": ("<|START_THINKING|>", "<|END_THINKING|><|START_TEXT|>", "<|END_TEXT|>"),
     "OpenThinker": ("<|begin_of_thought|>", "<|end_of_thought|>\n<|begin_of_solution|>", "<|end_of_solution|>"),
     "LongCat": ("<longcat_think>", "</longcat_think>", ""),
     "Apertus": ("<|inner_prefix|>", "<|inner_suffix|>", ""),
@@ -69,6 +60,7 @@ FAMILIES = {
 def test_every_familys_draft_is_dropped(start: str, end: str, last: str, reply: str) -> None:
     draft = 'Perhaps Answer: Rome? {"selected": [9]}\n'
     assert strip_thinking(f"{start}{draft}{end}{reply}{last}") == reply
+    assert strip_thinking(reply) == strip_thinking(f"<think>a</think>x<think>{draft}</think>{reply}<think>b") == reply
     if start.strip()[:1] in ("<", "[", "◁"):  # the other direction: in a passage none of these marks is one
         assert strip_thinking(f"{start}{draft}") == ""
         assert "Rome" in strip_thinking(escaped(start + draft + end) + reply)
@@ -104,6 +96,8 @@ def test_a_full_width_colon_after_a_label_is_a_colon(text: str, expected: str) -
         (r"\text{km}", r"\text{km}"),
         (r"\mathbb{R}^n", r"\mathbb{R}^n"),
         (r"\notin A", r"\notin A"),
+        (r"\rVert x \rbrack", r"\rVert x \rbrack"),
+        (r"\nsubseteq \thickapprox", r"\nsubseteq \thickapprox"),
         (r"D:\reports\new\budget.txt", r"D:\reports\new\budget.txt"),
         (r"50\% of \$9", r"50\% of \$9"),
         (r"\\sqrt{2}", r"\sqrt{2}"),
@@ -127,6 +121,7 @@ def test_a_backslash_that_was_meant_stays_one(reply: str, name: str) -> None:
         '好：{"a"： 1, "b"：[2, 3]}',
         '{"a"：1,"b": [2，3]}。',
         '“{"a": 1，"b"：[2,3]}”',
+        "{＂a＂：１，＂b＂：【２，3】}",
     ],
 )
 def test_full_width_marks_of_an_object_are_plain(text: str) -> None:

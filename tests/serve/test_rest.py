@@ -291,6 +291,8 @@ def test_an_index_whose_name_is_not_latin(tmp_path: Path, built: Path) -> None:
         body = {"model": f"{name}/single", "messages": [{"role": "user", "content": QUESTION}]}
         note = client("POST", "/v1/chat/completions", body)[1]["choices"][0]["message"]["annotations"][0]
         assert quote(name) in note["url_citation"]["url"]
+        persian = quote("\u0645\u06cc\u200c\u062e.txt")  # its joiner is a part of a letter
+        assert client("PUT", f"/api/indexes/{quote(name)}/documents/{persian}", b"Text.")[0] == 202
 
 
 def test_a_full_disk_stops_no_question(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

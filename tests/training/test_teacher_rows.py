@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,6 @@ def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: 
     [
         ({"fast": None, "slow": None}, {}, "stop"),
         ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
-        ({"fast": None, "slow": None, "sufficient": True}, {"stops": True}, ""),
-        ({"fast": None, "slow": None}, {"stops": True}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
         ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
         ({"slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
@@ -146,18 +143,6 @@ def test_gains_are_those_of_the_rankings(root: Path, oracle: Path) -> None:
         reply = parse_thoughts(reply_of(row))
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
-
-
-def test_the_record_says_who_decided_and_what_was_kept(oracle: Path) -> None:
-    meta = json.loads((oracle / "meta.json").read_text("utf-8"))
-    counts = meta["counts"]["verifier"]
-    assert (counts["decisions"], counts["unknown"], counts["rows"]) == (8, 1, 7)
-    assert meta["teachers"] == {"thoughts": "oracle", "verifier": "oracle"}
-    assert meta["set"] == {"name": "set", "split": "dev", "questions": 8, "failed": 0}
-    assert sum(meta["parts"]["verifier"].values()) == 7
-    parts = {row.question_id: row.part for row in read_rows(oracle / "verifier.jsonl", VerifierRow)}
-    thoughts = read_rows(oracle / "thoughts.jsonl", ThoughtsRow)
-    assert all(parts.get(row.question_id, row.part) == row.part for row in thoughts)
 
 
 @pytest.mark.slow

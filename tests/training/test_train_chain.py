@@ -51,9 +51,10 @@ def write_set(folder: Path) -> str:
         ("q1", "Who wrote The Long Pier?", "Emma Vale", "p1"),
         ("q2", "In which town did Emma Vale live?", "Tromso", "p2"),
         ("q3", "When was the bridge of Tromso built?", "1960", "p3"),
+        ("q4", "Who lived where a bridge was built in 1960?", "Emma Vale", "p2 p3"),
     ]
     write_jsonl(folder / "corpus.jsonl", [{"id": i, "title": i, "text": text} for i, text in texts.items()])
-    rows = [{"id": i, "question": q, "answers": [a], "type": "span", "gold": [g]} for i, q, a, g in asked]
+    rows = [{"id": i, "question": q, "answers": [a], "type": "span", "gold": g.split()} for i, q, a, g in asked]
     write_jsonl(folder / "questions.train.jsonl", rows)
     return str(folder)
 
@@ -68,3 +69,5 @@ def test_names_give_way_to_questions_over_two_and_three_hops(tmp_path: Path) -> 
     assert three["type"] == "3hop" and three["answers"] == ["1960"] and "Long Pier" in three["question"]
     assert not any(name in three["question"] for name in ("Emma", "Tromso"))
     assert json.loads((out / "SOURCE.json").read_text())["passages"] == 3
+    join_sets(JoinConfig([str(tmp_path / "one")], out=str(out), keep=True))
+    assert [row["id"] for row in rows_of(out / "questions.train.jsonl") if "+" not in row["id"]] == ["q4"]

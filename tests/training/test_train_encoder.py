@@ -11,8 +11,8 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.io import load_tensors
-from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
-from gnnrag.training.encoder_data import ChainExample, PrefixConfig, draw_prefix, ordered
+from gnnrag.training.composing import PER_FACT, Fact, compose, facts_of, worded
+from gnnrag.training.encoder_data import ChainExample, draw_prefix, ordered
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported
@@ -71,19 +71,19 @@ SECOND = Question("2", "Where did Jane Austen live?", ("Bath",), gold=("b",))
 
 def test_a_name_gives_way_to_the_question_that_it_answers() -> None:
     facts = facts_of(FIRST, PASSAGES)
-    (made,) = compose(facts, [FIRST, SECOND], ComposeConfig(), 0)
+    (made,) = compose(facts, [FIRST, SECOND], 0)
     assert made.text == "Where did the one who wrote Emma live?"
     assert (made.gold, made.extra["sources"]) == (("a", "b"), ("1", "2"))
-    assert compose(facts, [Question("3", "Did Jane Austen Smith ski?", ("no",), gold=("c",))], ComposeConfig(), 0) == []
-    assert compose(facts, [Question("4", "Is it Jane Austen?", ("x",), gold=("a",))], ComposeConfig(), 0) == []
+    assert compose(facts, [Question("3", "Did Jane Austen Smith ski?", ("no",), gold=("c",))], 0) == []
+    assert compose(facts, [Question("4", "Is it Jane Austen?", ("x",), gold=("a",))], 0) == []
 
 
 def test_triples_are_first_hops_and_limits_are_kept() -> None:
     triple = Question("5", "?", ("x",), gold=("a", "b"), evidence=(("Emma", "author", "Jane Austen"),))
     assert facts_of(triple, PASSAGES) == [Fact("the author of Emma", "Jane Austen", "a", "5")]
     asked = [Question(f"q{n}", f"Did Jane Austen eat {n}?", ("no",), gold=("c",)) for n in range(9)]
-    two = compose(facts_of(triple, PASSAGES), asked, ComposeConfig(per_fact=2), 0)
-    assert len(two) == 2 == len({made.text for made in two})
+    two = compose(facts_of(triple, PASSAGES), asked, 0)
+    assert len(two) == PER_FACT == len({made.text for made in two})
 
 
 # --------------------------------------------------------------------------------------------------------------- chains
@@ -100,11 +100,11 @@ def test_chains_hold_some_gold_or_a_wrong_one_and_what_is_missing_is_right() -> 
     example = ChainExample("?", np.zeros(2, np.float32), (4, 7, 9), (1, 2))
     seen = Counter[str]()
     for seed in range(400):
-        drawn = draw_prefix(example, PrefixConfig(), np.random.default_rng(seed))
+        drawn = draw_prefix(example, np.random.default_rng(seed))
         assert drawn.targets and not set(drawn.targets) & set(drawn.chain)
         assert set(drawn.targets) == set(example.gold) - set(drawn.chain)
         kind = "none" if not drawn.chain else "wrong" if set(drawn.chain) & {1, 2} else "gold"
         seen[kind] += 1
     assert 0.2 < seen["none"] / 400 < 0.4 and seen["wrong"] > 60 and seen["gold"] > 120
     single = ChainExample("?", np.zeros(2, np.float32), (4,), (1, 2))
-    assert all(not draw_prefix(single, PrefixConfig(), np.random.default_rng(s)).chain for s in range(20))
+    assert all(not draw_prefix(single, np.random.default_rng(s)).chain for s in range(20))

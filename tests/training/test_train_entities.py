@@ -50,7 +50,7 @@ def make_world(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("entities")
-    assert call(root, "idf", "gnn.ranker.name=idf") == 0
+    assert call(root, "idf", "ranker.name=idf") == 0
     return root
 
 
@@ -67,7 +67,7 @@ def read(path: Path) -> Any:
 @pytest.mark.parametrize("ranker", ["idf", "idf_topk"])
 def test_passages_are_found_by_the_entities_that_support_them(folder: Path, ranker: str) -> None:
     if ranker != "idf":
-        assert call(folder, ranker, f"gnn.ranker.name={ranker}", "gnn.ranker.top_k=3") == 0
+        assert call(folder, ranker, f"ranker.name={ranker}", "ranker.top_k=3") == 0
     run = folder / "runs" / ranker
     rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
     parts = read(run / "folds.json")["toy"]

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import DataError
@@ -168,9 +167,7 @@ def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
     try:
         for document in read_document(path):
             passages = cut_document(document, chunking, path.stem)
-            # One form of é for all: a Mac's PDFs have two signs for it, and nobody's question.
-            cuts = [(normalize("NFC", p.title), normalize("NFC", p.text), p.place, p.metadata) for p in passages]
-            records.append((document.key, cuts))
+            records.append((document.key, [(p.title, p.text, p.place, p.metadata) for p in passages]))
             notes |= dict.fromkeys(document.notes)
     except DataError as error:
         problem = str(error).removeprefix(str(path)).lstrip(":, ")

@@ -13,11 +13,12 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from email.message import EmailMessage
-from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
+from unicodedata import normalize
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -65,10 +66,10 @@ def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, list[str]]
     notes: list[str] = []
     try:
         # Windows editors save UTF-16 with a byte-order mark, which leaves no doubt.
-        is_utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-        text = raw.decode("utf-16") if is_utf16 else decode_utf8(path, raw)
+        is_utf16, is_utf32 = raw.startswith((b"\xff\xfe", b"\xfe\xff")), raw.startswith(b"\xff\xfe\0\0")
+        text = raw.decode("utf-32" if is_utf32 else "utf-16") if is_utf16 else decode_utf8(path, raw)
     except UnicodeDecodeError as error:
-        raise DataError(path, "is broken UTF-16; save it again as UTF-8") from error
+        raise DataError(path, "is broken UTF-16 or UTF-32; save it again as UTF-8") from error
     except DataError:
         try:
             text = raw.decode(declared)
@@ -79,7 +80,7 @@ def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, list[str]]
     broken = len(_CONTROLS.findall(text[:_SAMPLE])) + text[:_SAMPLE].count("\ufffd")
     if "\x00" in text or broken > 0.01 * len(text[:_SAMPLE]):
         raise DataError(path, "holds NUL bytes or control characters: it is binary, not text")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
+    return normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")), notes
 
 
 def _guessed(raw: bytes) -> str:
@@ -87,8 +88,10 @@ def _guessed(raw: bytes) -> str:
 
     best = from_bytes(raw[:_SAMPLE], cp_isolation=list(_ENCODINGS), enable_fallback=False).best()
     # Of a few bytes any code page makes sense; the one of Western Europe is by far the most used.
-    is_western = best is None or len(raw) <= 200 or "cp1252" in best.could_be_from_charset
-    return "cp1252" if best is None or is_western else best.encoding
+    is_western = len(raw) <= 200 or best is None or "cp1252" in best.could_be_from_charset
+    with suppress(UnicodeDecodeError):  # five bytes are no characters there
+        return "cp1252" if is_western and raw.decode("cp1252") else best.encoding  # type: ignore[union-attr]
+    return best.encoding if best else "cp1252"
 
 
 # --------------------------------------------------------------------------------------------------- text and Markdown
@@ -160,16 +163,18 @@ def _wrapped_at(lines: Iterable[str]) -> float:
 
 def _paragraph(lines: Sequence[str], i: int, full: float) -> tuple[str, int]:
     """Return the paragraph that starts in this line, and how many lines it takes: as long as they were wrapped."""
-    text, count = lines[i], 1
-    for line, after in pairwise(lines[i:]):
+    text, count = [lines[i]], 1
+    while i + count < len(lines):
+        line, after = lines[i + count - 1], lines[i + count]
         if not line or not after or max(len(line), len(after)) > 200 or _BULLET.match(after):
             break
         if len(line) < full and not after[0].islower():
             break
-        is_hyphenated = text[-1] in "-\u2010\u00ad" and text[-2:-1].isalpha() and after[0].islower()
-        text = text[:-1] + after if is_hyphenated else f"{text} {after}"
+        before = text[-1]
+        is_hyphenated = before[-1] in "-\u2010\u00ad" and before[-2:-1].isalpha() and after[0].islower()
+        text[-1:] = [before[:-1], after] if is_hyphenated else [before, " ", after]
         count += 1
-    return text, count
+    return "".join(text), count
 
 
 def _is_contents(line: str) -> bool:
@@ -226,13 +231,13 @@ def markdown_blocks(text: str, start: int = 1, is_page: bool = False) -> list[Bl
             blocks.append(Block("heading", " ".join(_inline(token).split()), at, level))
             level = 0
         elif token.type == "inline" and not (marker and _is_link(token, "" if is_page else "#")):
-            lines = [line.strip() for line in _inline(token).split("\n")]
-            while lines:
-                paragraph, count = _paragraph(lines, 0, full)
+            lines, i = [line.strip() for line in _inline(token).split("\n")], 0
+            while i < len(lines):
+                paragraph, count = _paragraph(lines, i, full)
                 if paragraph and not paragraph.startswith("[!"):  # the kind of a note
                     blocks.append(Block("item" if marker else "text", marker + paragraph, at))
                     marker = ""
-                lines = lines[count:]
+                i += count
     return [block for block in blocks if block.text.strip()]
 
 
@@ -401,13 +406,17 @@ def _web_page(text: str) -> Document:
 def _read_mail(path: Path) -> list[Document]:
     message = email.message_from_bytes(read_whole(path, MAX_TEXT), EmailMessage, policy=email.policy.default)
     body = message.get_body(("html", "plain"))
-    text = str(body.get_content()) if body else ""
+    notes: list[str] = []
+    try:
+        text = str(body.get_content()) if body else ""
+    except LookupError:  # of a charset that there is not
+        text, notes = decoded(path, body.get_payload(decode=True))  # type: ignore[arg-type, union-attr]
     is_page = body is not None and body.get_content_type() == "text/html"
     document = _web_page(text) if is_page else Document("", text_blocks(text))
     document.title, document.metadata = str(message["subject"] or "").strip(), _dated(message["date"])
     heads = [f"{name}: {message[name]}" for name in ("From", "To", "Date") if message[name]]
     document.blocks[:0] = [Block("text", head) for head in heads]
-    document.notes += [f"without its attachment {part.get_filename()}" for part in message.iter_attachments()]
+    document.notes += notes + [f"without its attachment {part.get_filename()}" for part in message.iter_attachments()]
     for number, block in enumerate(document.blocks, start=1):
         block.at = number
     return [document]
@@ -476,12 +485,12 @@ def _node_blocks(nodes: Sequence[Mapping[str, Any]], unit: str, mark: str) -> It
                 numbers = range(1, len(rows) + 1) if unit == "row" else [at] * len(rows)
                 yield from table_blocks(zip(numbers, rows, strict=True), part)
         elif kind == "text" and unit == "page":  # lines that were not wrapped may be rows
-            lines = [line for line in map(str.strip, text.split("\n")) if not _is_contents(line)]
-            while lines:
-                paragraph, count = _paragraph(lines, 0, full)
+            lines, i = [line for line in map(str.strip, text.split("\n")) if not _is_contents(line)], 0
+            while i < len(lines):
+                paragraph, count = _paragraph(lines, i, full)
                 if paragraph:
                     yield Block(kind, " ".join(paragraph.split()), at)
-                lines = lines[count:]
+                i += count
         elif text and not _is_contents(text):
             text = text if kind == "code" else " ".join(text.split())
             yield Block(kind, f"- {text}" if kind == "item" else text, at, content.get("level") or 1, part)

@@ -28,6 +28,7 @@ from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, Redir
 from gnnrag.methods.dotrag.schema import Schema, draft, load
 from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter, completed
 from gnnrag.parts import part
+from gnnrag.retrievers.base import any_of
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
 
@@ -115,10 +116,16 @@ class DotRAG(Method):
     async def start(self, question: Question, session: Session) -> State:
         """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""
         state = State(question, session)
-        concepts = await self.concepts(ConceptsTask(question, self.schema), session)
-        session.flag("concepts", *concepts.flags)
-        starts, flags = await self.worker(lambda: self.anchors.choose(self.meaning, concepts, question.text))
-        session.counts.update(flags)
+        if session.filter:
+            passing = self.index.matching(session.filter)
+            state.memory["scope"] = any_of(self.index.knowledge.entity_passages, passing)
+        position = self.index.knowledge.position
+        starts = [ConceptAnchors(s, (position[s],), "given") for s in question.extra.get("seeds", ()) if s in position]
+        if not starts:
+            concepts = await self.concepts(ConceptsTask(question, self.schema), session)
+            session.flag("concepts", *concepts.flags)
+            starts, flags = await self.worker(lambda: self.anchors.choose(self.meaning, concepts, question.text))
+            session.counts.update(flags)
         starts, hubs = self.anchors.split_hubs(starts)
         session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
         many = {"always": True, "never": False}.get(self.set_questions, bool(_ASKS_SET.search(question.text)))
@@ -144,7 +151,8 @@ class DotRAG(Method):
             session.counts["filter_completed"] += full != wanted
             wanted = full
         near_to = [text for text in (state.question.text, rules.terminal) if text]  # what a hub and the size guard keep
-        region = await self.worker(lambda: self.graph.region(anchors, wanted, self, self.meaning.nodes(*near_to)))
+        scope, grow = state.memory.get("scope"), self.graph.region
+        region = await self.worker(lambda: grow(anchors, wanted, self, self.meaning.nodes(*near_to), scope))
         session.counts.update(region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
@@ -200,9 +208,9 @@ class DotRAG(Method):
         session.record("judged", dot=dot.number, round=state.round, paths=len(round_paths.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
-            text, anchors = state.question.text, dot.region.near.anchors
+            text, anchors, scope = state.question.text, dot.region.near.anchors, state.memory.get("scope")
             dot.region = await self.worker(
-                lambda: self.graph.region(anchors, TypeFilter(), self, self.meaning.nodes(text))
+                lambda: self.graph.region(anchors, TypeFilter(), self, self.meaning.nodes(text), scope)
             )
             dot.done = not dot.has_unvisited
             session.counts["filter_relaxed"] += 1

@@ -13,12 +13,10 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Pool
-from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe, pattern_of
+from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe
 from gnnrag.methods.dotrag.search import Dot
 from gnnrag.session import Session
 from gnnrag.types import Evidence
-
-MOST_PREDICATES = 100  # of a graph whose relations have names; more are words of a text
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def num_fitting(texts: Sequence[str], tokens: int) -> int:
 def gather(
     index: Any, findings: Findings, cosines: np.ndarray | None, pool: Pool, settings: Any, session: Session
 ) -> Evidence:
-    """Return passages, notes and nodes; all three node sets and what relations paths follow go into the trace."""
+    """Return passages, notes and nodes; all three node sets go into the trace."""
     graph = index.knowledge
     if session.filter:
         mask = index.matching(session.filter)
@@ -126,8 +124,4 @@ def gather(
     sets = {"terminal": findings.terminal, "path": findings.nodes, "resolved": tuple(resolved)}
     named = {name: [graph.names[node] for node in nodes] for name, nodes in sets.items()}
     session.record("nodes", **named)
-    complete = Counter(path.walked or pattern_of(graph, path.nodes) for path in findings.paths if path.complete)
-    rows = [{"pattern": pattern, "paths": paths} for pattern, paths in sorted(complete.items())]
-    predicates = graph.predicates if len(graph.predicates) <= MOST_PREDICATES else ()
-    session.record("patterns", complete=rows, predicates=list(predicates))
     return Evidence(ranking, context, notes, nodes=named[settings.nodes])

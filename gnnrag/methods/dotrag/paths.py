@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -41,7 +41,6 @@ class AcceptedPath:
     why: str = ""  # the judge's reason
     dot: int = 0  # position of its DOT
     round: int = 0  # when it was found, from 0
-    walked: Pattern = ()  # its pattern where not its nodes': the walk came back to where the path now ends
 
     @property
     def rank(self) -> tuple[bool, float, int]:
@@ -134,12 +133,11 @@ def without_prefixes(accepted: Sequence[AcceptedPath], drop_complete: bool = Fal
 
 
 def best_of_each(accepted: Iterable[AcceptedPath]) -> list[AcceptedPath]:
-    """Keep the best verdict of each sequence of nodes, by first appearance; and the walk that led along it."""
+    """Keep the best verdict of each sequence of nodes, by first appearance."""
     best: dict[Path, AcceptedPath] = {}
     for path in accepted:
         known = best.get(path.nodes, path)
-        better = path if path.rank < known.rank else known
-        best[path.nodes] = replace(better, walked=known.walked or path.walked)
+        best[path.nodes] = path if path.rank < known.rank else known
     return list(best.values())
 
 

@@ -100,12 +100,19 @@ class TypedGraph:
         """Return the types of some nodes, each once, by first appearance."""
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
-    def region(self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scores: np.ndarray) -> Region:
+    def region(
+        self,
+        anchors: Sequence[int],
+        wanted: TypeFilter,
+        settings: Any,
+        scores: np.ndarray,
+        scope: np.ndarray | None = None,
+    ) -> Region:
         """Grow a DOT from anchors, which are inside whatever their type.
 
         Nodes of types that are terminal only, and hubs of types that nobody named as passable, end paths but do not
         continue them. `settings` are those of `DotRAG`; `scores` (num_entities,) decide what a hub and the size guard
-        keep.
+        keep; `scope` (num_entities,) bool: what passages that pass the question's filter name.
         """
         wanted, notes = self._loosened(anchors, wanted) if settings.type_filter == "soft" else (wanted, [])
         degree, hub_degree = self.adjacency.degree, settings.hub_degree
@@ -113,7 +120,9 @@ class TypedGraph:
         shut = np.zeros(len(degree), dtype=bool) if hub_degree is None else (degree > hub_degree) & ~named
         if wanted.passable is not None:
             shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
-        allowed, first = self.of_types(wanted.allowed) if wanted.allowed else None, dict[int, np.ndarray]()
+        allowed, first = self.of_types(wanted.allowed) if wanted.allowed else scope, dict[int, np.ndarray]()
+        if wanted.allowed and scope is not None:
+            allowed = allowed & scope
         if not degree[list(anchors)].any():
             notes.append("isolated")
         for anchor in anchors if hub_degree is not None else ():
@@ -277,8 +286,7 @@ class Dot:
         for path in paths:
             if path not in shown and per_end.get(path[-1], 0) < self.settings.paths_per_target:
                 per_end[path[-1]] = per_end.get(path[-1], 0) + 1
-                walked = pattern if len(path) <= len(pattern) else ()
-                extended.append(AcceptedPath(path, is_complete, confidence, why, self.number, self.round, walked))
+                extended.append(AcceptedPath(path, is_complete, confidence, why, self.number, self.round))
         return extended
 
 

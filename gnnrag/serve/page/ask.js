@@ -26,6 +26,7 @@ const RETRIEVERS = {
   bm25: "Words",
   dense: "Meaning",
   hybrid: "Words and meaning",
+  walk: "Walks along references and names",
   nexthop: "What follows, trained",
   gfm: "A trained graph network (GFM-RAG)",
   lightrag: "A knowledge graph (LightRAG)",
@@ -66,8 +67,7 @@ export function startAsking() {
 /** Offer what the index can be asked by, keeping what was chosen. */
 function parts() {
   const { methods = [], retrievers = [], method, retriever } = own();
-  const useful = methods.filter((name) => name !== "closed_book" || name === method);
-  for (const [id, names, words, usual] of [["method", useful, METHODS, method], ["retriever", retrievers, RETRIEVERS, retriever]]) {
+  for (const [id, names, words, usual] of [["method", methods, METHODS, method], ["retriever", retrievers, RETRIEVERS, retriever]]) {
     for (const select of [at(id), at(`${id}-2`)]) {
       if (select.dataset.names === names.join()) continue;
       select.dataset.names = names.join();

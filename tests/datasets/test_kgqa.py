@@ -1,0 +1,169 @@
+"""WebQSP and CWQ in the forms of RoG and of NSM: what is read, and gfm, dotrag and tog_graph on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.errors import DataError
+from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.examples import EntitySet
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.index.embedder import HashEmbedder, encoder_record
+from gnnrag.index.index import Index
+from gnnrag.methods.dotrag import search
+from gnnrag.run.evaluate import evaluate
+from tests.helpers.indexes import REPOSITORY
+
+SIBLING, PARENT, BORN = "people.person.sibling_s", "people.person.parents", "people.person.place_of_birth"
+BIEBER = [
+    ["Justin Bieber", SIBLING, "m.0gxnnwq"], ["m.0gxnnwq", "people.sibling_relationship.sibling", "Jaxon Bieber"],
+    ["Justin Bieber", PARENT, "Jeremy  Bieber"], ["Jaxon Bieber", PARENT, "Jeremy  Bieber"],
+    ["Justin Bieber", BORN, "London"],
+]  # fmt: skip
+# Another question's graph shares an entity and a fact, and has more of both.
+ONTARIO = [["London", "location.location.containedby", "Ontario"], ["Justin Bieber", BORN, "London"],
+           ["Alice → Munro", "book.author.lives_in", "Ontario"]]  # fmt: skip
+ROG = [
+    {"id": "WebQTest-0", "question": "what is the name of justin bieber brother", "answer": ["Jaxon Bieber"],
+     "q_entity": ["Justin Bieber"], "a_entity": ["Jaxon Bieber"], "graph": BIEBER, "choices": []},
+    {"id": "WebQTest-1's", "question": "in which province is the city london", "answer": ["Ontario", "Canada"],
+     "q_entity": ["London"], "a_entity": ["Ontario", "Canada"], "graph": ONTARIO, "choices": []},
+]  # fmt: skip
+ENTITIES = ["m.06w2sn5", "m.0gxnnwq", "m.0gxnnwt", "m.0gxnnwp", "m.0h7h6", "m.05kr_", "m.alice", "m.0d060g"]
+NAMES = {"m.06w2sn5": "Justin Bieber", "m.0gxnnwt": "Jaxon Bieber", "m.0gxnnwp": "Jeremy  Bieber", "m.0h7h6": "London",
+         "m.05kr_": "Ontario", "m.alice": "Alice → Munro", "m.0d060g": "Canada"}  # fmt: skip
+
+
+def write_rog(folder: Path, form: str) -> Path:
+    (folder / "data").mkdir(parents=True)
+    if form == "jsonl":
+        (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROG), "utf-8")
+    else:  # two shards, as at Hugging Face
+        for i, row in enumerate(ROG):
+            parquet.write_table(pa.Table.from_pylist([row]), folder / "data" / f"test-0000{i}-of-00002.parquet")
+    return folder
+
+
+def write_nsm(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    relations = sorted({r for row in ROG for _, r, _ in row["graph"]})  # type: ignore[misc]
+    number = {NAMES.get(entity, entity): i for i, entity in enumerate(ENTITIES)}
+    rows = []
+    for row in ROG:
+        graph: Any = row["graph"]
+        tuples = [[number[h], relations.index(r), number[t]] for h, r, t in graph]
+        rows.append({
+            "id": row["id"], "question": row["question"], "entities": [number[name] for name in row["q_entity"]],
+            "answers": [{"kb_id": ENTITIES[number[name]], "text": name} for name in row["answer"]],
+            "subgraph": {"tuples": tuples, "entities": sorted({e for h, _, t in tuples for e in (h, t)})},
+        })  # fmt: skip
+    (folder / "test_simple.json").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (folder / "entities.txt").write_text("\n".join(ENTITIES) + "\n", "utf-8")
+    (folder / "relations.txt").write_text("\n".join(relations) + "\n", "utf-8")
+    (folder / "entities_names.json").write_text(json.dumps(NAMES), "utf-8")
+    return folder
+
+
+def write(folder: Path, form: str) -> Path:
+    return write_nsm(folder) if form == "nsm" else write_rog(folder, form)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "nsm"])
+def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str) -> None:
+    data = load_dataset(write(tmp_path / "webqsp", form), split="test")
+    first, second = data.questions
+    assert (first.id, first.text, first.answers) == ("WebQTest-0", ROG[0]["question"], ("Jaxon Bieber",))
+    assert first.extra["nodes"] == ["Jaxon Bieber"] and first.extra["seeds"] == ["Justin Bieber"]
+    assert second.extra["scope"] == "graph_id = 'WebQTest-1''s'" and second.answers == ("Ontario", "Canada")
+    texts = {passage.id: passage.text for passage in data.passages}
+    assert texts["WebQTest-0/Justin Bieber#1"].split("\n") == [
+        f"Justin Bieber → {SIBLING} → m.0gxnnwq", f"Justin Bieber → {PARENT} → Jeremy Bieber",
+        f"Justin Bieber → {BORN} → London",
+    ]  # fmt: skip
+    assert texts["WebQTest-1's/Alice -> Munro#1"] == "Alice -> Munro → book.author.lives_in → Ontario"
+    assert len(texts) == 3 + 3 and data.nodes["WebQTest-0/Jaxon Bieber#1"] == ("Jaxon Bieber", "Jeremy Bieber")
+    few = load_dataset(tmp_path / "webqsp", split="test", limit=1)
+    assert {passage.metadata["graph_id"] for passage in few.passages} == {"WebQTest-0"}, "the corpus is of those asked"
+    if form == "nsm":
+        (tmp_path / "webqsp" / "entities_names.json").unlink()
+        (question, *_) = load_dataset(tmp_path / "webqsp", split="test").questions
+        assert question.extra["nodes"] == ["m.0gxnnwt"] and question.answers == ("Jaxon Bieber",), "ids are the nodes"
+
+
+def test_what_is_broken_is_named(tmp_path: Path) -> None:
+    folder = write_rog(tmp_path / "rog", "jsonl")
+    with pytest.raises(DataError, match="split='dev'"):
+        load_dataset(folder)
+    with pytest.raises(DataError, match="graph for each question"):
+        load_passages(folder)
+    (folder / "test.jsonl").write_text(json.dumps(ROG[0]) + "\n" + json.dumps(ROG[1] | {"graph": [["a", "b"]]}) + "\n")
+    with pytest.raises(DataError, match=r"line 2.*no row of RoG's"):
+        load_dataset(folder, split="test")
+    nsm = write_nsm(tmp_path / "nsm")
+    (nsm / "entities.txt").write_text("m.06w2sn5\n")
+    with pytest.raises(DataError, match=r"lines of entities\.txt"):
+        load_dataset(nsm, split="test")
+
+
+SETTINGS = GNNConfig(
+    mode="entity", dim=8, layers=3, fusion="none", node_text=False, seed_weight=False, delexicalise=True
+)
+
+
+def run(tmp_path: Path, form: str, *dots: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    folder, network = write(tmp_path / "webqsp", form), tmp_path / "network"
+    torch.manual_seed(0)
+    model = QueryGNN(SETTINGS, HashEmbedder.dim)
+    save_checkpoint(network, Checkpoint(model, None, encoder_record(HashEmbedder()), {"threshold": 0.5}))
+    config = load_config(EvaluateConfig, REPOSITORY / "configs/evaluate/kgqa.yaml", [
+        f"data.path={folder}", f"index.path={tmp_path / 'index'}", f"run.root={tmp_path / 'runs'}",
+        "index.embedder.model=hash", *(dots or [f"gnn.checkpoint={network}"]),
+    ])  # fmt: skip
+    path, metrics = evaluate(config)
+    rows = map(json.loads, (path / "predictions.jsonl").read_text("utf-8").splitlines())
+    return {row["question_id"]: row for row in rows}, metrics
+
+
+@pytest.mark.parametrize("form", ["parquet", "nsm"])
+def test_gnn_rag_answers_within_the_graph_of_the_question(tmp_path: Path, form: str) -> None:
+    rows, metrics = run(tmp_path, form)
+    assert not metrics["failed"] and {"retrieval/hits@1", "retrieval/node_f1", "answer/list_f1"} <= metrics.keys()
+    first, second = rows["WebQTest-0"], rows["WebQTest-1's"]
+    assert first["nodes"] and set(first["nodes"]) <= {"m.0gxnnwq", "Jaxon Bieber", "Jeremy Bieber", "London"}
+    assert set(second["nodes"]) <= {"Ontario", "Justin Bieber", "Alice -> Munro"}, "its seed is no candidate"
+    assert all(id_.startswith("WebQTest-0/") for id_ in first["ranking"]) and not first["context"]
+    (traces,) = (tmp_path / "runs").rglob("traces.jsonl")
+    events = next(row["events"] for row in map(json.loads, traces.open()) if row["question_id"] == "WebQTest-0")
+    notes = next(event["notes"] for event in events if event["event"] == "evidence")
+    both = {f"Justin Bieber → {SIBLING} → m.0gxnnwq → people.sibling_relationship.sibling → Jaxon Bieber",
+            f"Justin Bieber → {PARENT} → Jeremy Bieber ← {PARENT} ← Jaxon Bieber"}  # fmt: skip
+    assert both in [set(note.split("\n")) for note in notes.split("\n\n")], "the shortest paths to a candidate"
+    index = Index(tmp_path / "index")
+    questions = load_dataset(tmp_path / "webqsp", split="test").questions
+    example = EntitySet(questions, EntityQuestions(index, SETTINGS))[0]
+    assert len(example.subgraph.source) == 2 * len(BIEBER), "the facts of its own graph, both ways"
+    assert example.lost == 0 and example.targets.sum() == 1
+
+
+@pytest.mark.parametrize("method", ["dotrag", "tog_graph"])
+def test_other_methods_stay_in_the_graph_of_the_question(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MIN_COSINE", -1.0)  # the hash embedder knows no meaning
+    rows, metrics = run(tmp_path, "nsm", f"method={method}", "retriever=bm25")
+    assert not metrics["failed"]
+    for id_, row in rows.items():
+        assert row["ranking"] and all(passage.startswith(f"{id_}/") for passage in row["ranking"])
+    named = {name for row in ROG[0]["graph"] for name in (row[0], row[2])}  # type: ignore[index]
+    assert {" ".join(name.split()) for name in named} >= set(rows["WebQTest-0"]["nodes"])
