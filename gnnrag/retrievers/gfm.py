@@ -43,7 +43,7 @@ class GFMRetriever(Retriever):
 
     checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint)
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
-    # graph channel, instead of a threshold: the best entities that have this share of all probability
+    # graph channel, instead of a threshold: the best entities with this share of a softmax over the graph's entities
     mass: Annotated[float, Gt(0), Le(1)] | None = None
     # graph channel: most shortest paths between what the question names and an entity, its text; 0: its name
     paths: Annotated[int, Ge(0)] = 0
@@ -111,13 +111,15 @@ class GFMRetriever(Retriever):
     def _graph(self, query: Query) -> Ranking:
         """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""
         graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
-        chances, question, part = self.scorer.score(query.text, query.seeds, mask)
+        logits, question, part = self.scorer.score(query.text, query.seeds, mask)
+        chances = 1.0 / (1.0 + np.exp(-logits))
         chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
         if mask is not None:
             chances = np.where(any_of(graph.entity_passages, mask), chances, -1.0)
         if self.mass is not None and part is not None:
-            falling = np.sort(chances[part.nodes].clip(0.0))[::-1].cumsum()
-            count = int(np.searchsorted(falling, self.mass * falling[-1])) + 1
+            falling = np.sort(logits[part.nodes[chances[part.nodes] >= 0]])[::-1]
+            falling = np.exp(falling - falling.max(initial=-np.inf))  # softmax but for its sum
+            count = int((falling.cumsum() - falling < self.mass * falling.sum()).sum())
         else:
             least = self.scorer.threshold if self.threshold is None else self.threshold
             count = max(int((chances >= least).sum()), 1)

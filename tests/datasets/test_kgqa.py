@@ -11,11 +11,12 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from gnnrag.cli.app import run as main
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.base import find_source, load_dataset, load_passages
 from gnnrag.errors import DataError
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
@@ -84,8 +85,8 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
     data = load_dataset(write(tmp_path / "webqsp", form), split="test")
     first, second = data.questions
     assert (first.id, first.text, first.answers) == ("WebQTest-0", ROG[0]["question"], ("Jaxon Bieber",))
-    assert first.extra["nodes"] == ["Jaxon Bieber"] and first.extra["seeds"] == ["Justin Bieber"]
-    assert second.extra["scope"] == "graph_id = 'WebQTest-1''s'" and second.answers == ("Ontario", "Canada")
+    assert first.extra["nodes"] == ["Jaxon Bieber"] and first.seeds == ("Justin Bieber",)
+    assert second.scope == "graph_id = 'WebQTest-1''s'" and second.answers == ("Ontario", "Canada")
     texts = {passage.id: passage.text for passage in data.passages}
     assert texts["WebQTest-0/Justin Bieber#1"].split("\n") == [
         f"Justin Bieber → {SIBLING} → m.0gxnnwq", f"Justin Bieber → {PARENT} → Jeremy Bieber",
@@ -101,11 +102,41 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
         assert question.extra["nodes"] == ["m.0gxnnwt"] and question.answers == ("Jaxon Bieber",), "ids are the nodes"
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("a.jsonl", '{"q_entity": ["a"], "text": "One."}'), ("a.jsonl", "{broken"), ("test.jsonl", "{broken"),
+        ("test.jsonl", '{"id": 1, "question": "a", "q_entity": []}'), ("prices.parquet", "table"),
+        ("data/test-0.parquet", "table"), ("data/test-1.parquet", "no table"), ("test.json", '{"id": 1}'),
+    ],
+)  # fmt: skip
+def test_own_documents_stay_own_documents(tmp_path: Path, file: str, content: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "notes.md").write_text("Lovelace wrote notes.")
+    if file == "test.json":
+        (tmp_path / "entities.txt").write_text("a\n")
+        (tmp_path / "relations.txt").write_text("b\n")
+    if content == "table":
+        parquet.write_table(pa.Table.from_pylist([{"id": 1, "question": "a", "graph": []}]), tmp_path / file)
+    else:
+        (tmp_path / file).write_text(content)
+    assert find_source(tmp_path).layout == "folder"
+
+
+def test_other_layouts_go_first_and_each_split_has_its_index(tmp_path: Path) -> None:
+    folder = write_rog(tmp_path / "rog", "parquet")
+    assert find_source(folder).layout == "kgqa" and load_dataset(folder, split="test").name == "rog-test"
+    (folder / "own_corpus.json").write_text("[]")
+    assert find_source(folder).layout == "release"
+
+
 def test_what_is_broken_is_named(tmp_path: Path) -> None:
     folder = write_rog(tmp_path / "rog", "jsonl")
     with pytest.raises(DataError, match="split='dev'"):
         load_dataset(folder)
-    with pytest.raises(DataError, match="graph for each question"):
+    with pytest.raises(
+        DataError, match=r"graph for each question.*gnnrag evaluate configs/evaluate/kgqa\.yaml data\.path="
+    ):
         load_passages(folder)
     (folder / "test.jsonl").write_text(json.dumps(ROG[0]) + "\n" + json.dumps(ROG[1] | {"graph": [["a", "b"]]}) + "\n")
     with pytest.raises(DataError, match=r"line 2.*no row of RoG's"):
@@ -146,6 +177,7 @@ def test_gnn_rag_answers_within_the_graph_of_the_question(tmp_path: Path, form: 
     (traces,) = (tmp_path / "runs").rglob("traces.jsonl")
     events = next(row["events"] for row in map(json.loads, traces.open()) if row["question_id"] == "WebQTest-0")
     notes = next(event["notes"] for event in events if event["event"] == "evidence")
+    assert first["answer"] == "; ".join(first["nodes"]), "without a model the candidates are the answer"
     both = {f"Justin Bieber → {SIBLING} → m.0gxnnwq → people.sibling_relationship.sibling → Jaxon Bieber",
             f"Justin Bieber → {PARENT} → Jeremy Bieber ← {PARENT} ← Jaxon Bieber"}  # fmt: skip
     assert both in [set(note.split("\n")) for note in notes.split("\n\n")], "the shortest paths to a candidate"
@@ -167,3 +199,39 @@ def test_other_methods_stay_in_the_graph_of_the_question(
         assert row["ranking"] and all(passage.startswith(f"{id_}/") for passage in row["ranking"])
     named = {name for row in ROG[0]["graph"] for name in (row[0], row[2])}  # type: ignore[index]
     assert {" ".join(name.split()) for name in named} >= set(rows["WebQTest-0"]["nodes"])
+
+
+@pytest.mark.parametrize("method", ["single", "dotrag", "tog_graph"])
+def test_own_columns_of_these_names_change_nothing(tmp_path: Path, method: str) -> None:
+    found = []
+    for own in ({}, {"scope": "graph_id = 'none'", "seeds": ["London"]}):
+        folder = tmp_path / f"own{len(own)}"
+        folder.mkdir()
+        passages = [{"id": f"p{i}", "title": f[0], "text": f"{f[0]} {f[1]} {f[2]}."} for i, f in enumerate(ONTARIO)]
+        question = {"id": "q", "question": "Where was Justin Bieber born?", "answers": ["London"], "gold": ["p1"]}
+        for name, rows in (("corpus", passages), ("questions.dev", [question | own])):
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        config = load_config(EvaluateConfig, None, [
+            f"data.path={folder}", f"index.root={folder}", f"run.root={folder / 'runs'}", "index.embedder.model=hash",
+            "index.text.language=blank:en", f"method={method}", "retriever=bm25", "roles=offline",
+        ])  # fmt: skip
+        path, _ = evaluate(config)
+        (row,) = map(json.loads, (path / "predictions.jsonl").read_text("utf-8").splitlines())
+        assert row["error"] is None
+        found.append((row["answer"], row["ranking"], row["nodes"]))
+    assert found[0] == found[1] and found[0][1]
+
+
+def test_the_network_of_the_config_learns_on_a_release(tmp_path: Path) -> None:
+    folder = write_rog(tmp_path / "webqsp", "jsonl")
+    for split in ("train", "validation"):
+        rows = [row | {"id": f"{split}-{row['id']}", "question": f"{row['question']} {split}"} for row in ROG]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    sets = [f"sets.{split}.{dot}" for split in ("train", "validation") for dot in (
+        f"data.path={folder}", f"index.root={tmp_path / 'indexes'}", "index.embedder.model=hash")]  # fmt: skip
+    small = ["fit.steps=1", "fit.batch_size=1", "fit.eval_every=1", "gnn.dim=4", "folds.validation=0.5"]
+    places = [f"run.root={tmp_path}", "run.name=run", f"cache={tmp_path / 'cache'}"]
+    config = REPOSITORY / "configs/train/gnn_kgqa.yaml"
+    assert main(["train", "gnn", str(config), *sets, *small, *places]) == 0
+    assert load_checkpoint(tmp_path / "run" / "best").model.config.mode == "entity"
+    assert {path.name for path in (tmp_path / "indexes").iterdir()} >= {"webqsp-train", "webqsp-validation"}

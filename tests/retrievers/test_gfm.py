@@ -90,6 +90,46 @@ def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path
     assert articles.ids[:5] == ranking.ids and articles.ids[-1] == "Alien"
 
 
+def test_the_mass_is_of_a_softmax_without_what_the_question_names(
+    kb: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retriever = set_up(GFMRetriever(of_entities(tmp_path / "ck"), mass=0.95), index=kb)
+    position, score = kb.read("message_graph").graph.position, retriever.scorer.score
+
+    def scored(text: str, *more: object) -> tuple:
+        logits, question, part = score(text, *more)
+        logits[:] = -20.0
+        logits[[position["Ridley Scott"], position["Blade"]]] = 0.0
+        logits[position["Alien"]] = 50.0
+        return logits, question, part
+
+    monkeypatch.setattr(retriever.scorer, "score", scored)
+    (ranking,) = retriever.retrieve([Query("who directed Alien", "graph", 1000)])
+    assert set(ranking.ids) == {"Ridley Scott", "Blade"}
+
+
+def test_one_strong_node_outweighs_two_thousand_weak_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kb.txt").write_text("".join(f"Alien|has_tags|tag{i}\n" for i in range(2001)))
+    config = IndexConfig(
+        embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
+        extract=ExtractConfig(method="kb", path=str(tmp_path / "kb.txt")),
+    )  # fmt: skip
+    build(tmp_path / "index", load_passages(tmp_path, Skips()), config, names=ENTITY_STAGES)
+    index = Index(tmp_path / "index")
+    retriever = set_up(GFMRetriever(of_entities(tmp_path / "ck"), mass=0.95), index=index)
+    score = retriever.scorer.score
+
+    def scored(text: str, *more: object) -> tuple:
+        logits, question, part = score(text, *more)
+        logits[:] = -5.0
+        logits[index.read("message_graph").graph.position["tag7"]] = 10.0
+        return logits, question, part
+
+    monkeypatch.setattr(retriever.scorer, "score", scored)
+    (ranking,) = retriever.retrieve([Query("what is Alien tagged with", "graph", 5000)])
+    assert ranking.ids == ("tag7",)
+
+
 def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:
     retriever = set_up(GFMRetriever(of_entities(tmp_path)), index=kb)
     nodes, articles = retriever.retrieve([Query("who directed it", "graph"), Query("who directed it")])
