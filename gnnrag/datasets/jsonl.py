@@ -129,13 +129,13 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 
 def _parse(path: Path, text: str, line: int | None = None) -> Any:
     try:
-        value = json.loads(text)
+        value = json.loads(well_formed(text))
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg} at column {error.colno}; is the file complete?"
         raise DataError(path, problem, line or error.lineno) from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         raise DataError(path, f"is not usable JSON: {error}", line) from error
-    return value if text.isascii() and "\\u" not in text else well_formed_json(value)
+    return well_formed_json(value) if "\\u" in text else value  # what is escaped is not yet in one form
 
 
 @dataclass

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnrag.gnn.subgraph import Subgraph
+if TYPE_CHECKING:
+    from gnnrag.gnn.subgraph import Subgraph
 
 
 class SortedEdges:

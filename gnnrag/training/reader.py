@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +15,36 @@ from gnnrag.errors import ArtefactError
 from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights, save_trained, trained, tuned_folder
-from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
+from gnnrag.roles.tuned.span_items import WindowMaker, make_item
 from gnnrag.roles.tuned.span_network import (
     SPAN,
     SpanReader,
-    group_scores,
+    over_all,
     read_alone,
+    relative_logits,
     window_maker,
 )
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Parts
+from gnnrag.training.config import Parts, check_sets
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
     SpanExample,
     TrainReaderConfig,
-    check_reader,
     draw_shown,
     make_example,
     open_set,
+    windows_learned,
 )
 from gnnrag.training.report import Card, Report
 from gnnrag.types import OnProgress
 
 SUMMARY = (
-    "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends; a "
-    "head ranks the likeliest spans and the titles by that and by where they stand. Use it with "
-    "`roles.reader=tuned roles.reader.path=THIS_FOLDER`."
+    "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends, or "
+    "that none does. Use it with `roles.reader=tuned roles.reader.path=THIS_FOLDER`."
 )
-_KEPT = 5000  # items that are kept, because steps and folds ask for them again
 
 
 class ReaderTraining(Training):
@@ -60,24 +57,18 @@ class ReaderTraining(Training):
 
     def __init__(self, config: TrainReaderConfig, data: Any, fold: int | None, context: RunContext) -> None:
         self.sets: Mapping[str, ReaderSet] = data[0]
-        self.maker: ItemMaker = data[1]
+        self.windows: WindowMaker = data[1]
         super().__init__(config, data, fold, context)
         self.metric: str = config.metric
         start = {"start": read_tuned(config.start, "reader", (SPAN,)).fingerprint} if config.start else {}
         self.inputs = {**{name: one.inputs for name, one in self.sets.items()}, **start}
 
     @classmethod
-    def settle(cls, config: TrainReaderConfig) -> TrainReaderConfig:
-        """Write out the names of all features."""
-        return replace(config, network=replace(config.network, features=list(config.network.features or FEATURES)))
-
-    @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open data and indexes."""
-        check_reader(config)
+        check_sets(config.sets, config.cross, config.folds)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
-        maker = ItemMaker(window_maker(config.network), config.network.features, _KEPT)
-        return sets, maker, dict[tuple[int, ...], Tensor]()  # last: outputs of a fixed encoder, which folds share
+        return sets, window_maker(config.network)
 
     def divide(self) -> dict[str, Parts]:
         """Divide the questions."""
@@ -92,32 +83,31 @@ class ReaderTraining(Training):
     def build(self) -> tuple[ReaderTraining, SpanReader]:
         """Return the network, and collect the questions that train."""
         model = make_model(self.config)
-        if self.config.network.fixed:
-            model.memory = self.data[2]
         self.asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
             self.asked[name] = [one.whole(id_) for id_ in train if one.by_id[id_].answers]
-            is_used = one.config.parts and not self.config.network.fixed
-            self.asked[f"{name}/hops"] = one.hops(train) if is_used else []
+            self.asked[f"{name}/hops"] = one.hops(train) if one.config.parts else []
         self.places = self.draws(self.asked)
         return self, model
 
     def batch(self, step: int) -> list[Any]:
-        """Return the questions of a step: set, question, and the ids of the passages shown."""
+        """Return the questions of a step: set, question, the ids of the passages shown, and a seed."""
         seed, items = self.config.seed, []
         for place, (name, item) in enumerate(self.places[step]):
             asked, rng = self.asked[name][item], np.random.default_rng([seed, step, place])
-            if variants := self.config.shown.variants:
-                number = int(rng.integers(variants))
-                rng = np.random.default_rng([seed, zlib.crc32(asked.text.encode()), number])
-            items.append((name.partition("/")[0], asked, draw_shown(asked, self.config.shown, rng)))
+            shown = draw_shown(asked, self.config.shown, rng)
+            items.append((name.partition("/")[0], asked, shown, int(rng.integers(2**31))))
         return items
 
     def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return the loss of each question. Shape (len(items),)."""
-        shown = [(asked, self.sets[name].passages(ids)) for name, asked, ids in items]
-        return losses_of(model, [make_example(asked, passages, self.maker) for asked, passages in shown], self.config)
+        examples = []
+        for name, asked, ids, seed in items:
+            example = make_example(asked, self.sets[name].passages(ids), self.windows)
+            examples.append(windows_learned(example, self.config.shown.without, np.random.default_rng(seed)))
+        logits = model([example.item for example in examples])
+        return torch.stack([span_loss(example, own) for example, own in zip(examples, logits, strict=True)])
 
     # ------------------------------------------------------------------------------------------ validation and report
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
@@ -128,7 +118,6 @@ class ReaderTraining(Training):
 
     def read(self, model: SpanReader, places: Sequence[tuple[str, str]]) -> Report:
         """Return `em` and `f1` with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
-        pad = self.maker.windows.pad
         rows = []
         for name, id_ in places:
             one = self.sets[name]
@@ -136,9 +125,9 @@ class ReaderTraining(Training):
             row: dict[str, Any] = {"set": name, "id": id_, "metrics": {}}
             retrieved = one.retrieved[id_][: self.config.shown.passages]
             for prefix, ids in (("", retrieved), ("gold_", question.gold)):
-                ((read, chances),) = read_alone(model, [self.maker.make(question.text, one.passages(ids))], pad)
-                best = int(np.argmax(chances)) if len(chances) else -1
-                answer = read.item.answers[best] if best >= 0 else ""
+                item = make_item(question.text, one.passages(ids), self.windows)
+                (found,) = read_alone(model, [item], self.windows.pad)
+                answer = found[0].one.text if found else ""
                 row["metrics"] |= {f"{prefix}em": exact_match(answer, question.answers)}
                 row["metrics"] |= {f"{prefix}f1": f1(answer, question.answers)}
                 row.setdefault("answer", answer)
@@ -170,38 +159,25 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
     model = SpanReader(config.network)
     if config.start:
         folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        apart = ("features", "fixed", "spans", "hidden", "precision")
-        needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
+        needed = {k: v for k, v in to_plain(config.network).items() if k not in ("spans", "precision")}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
-        own, given = model.state_dict(), load_trained(folder, record, SpanReader, config.network.base).state_dict()
-        # A ranking of another width, or of other features, begins anew; what reads the text is the same in any case.
-        if record.settings["features"] != list(config.network.features):
-            given = {n: w for n, w in given.items() if n.startswith(("encoder.", "span."))}
-        model.load_state_dict(own | {n: w for n, w in given.items() if n in own and own[n].shape == w.shape})
+        model.load_state_dict(load_trained(folder, record, SpanReader, config.network.base).state_dict())
     return model
 
 
-def losses_of(model: nn.Module, examples: Sequence[SpanExample], config: TrainReaderConfig) -> Tensor:
-    """Return -log P(a right answer | all candidates) - log P(begin) P(end) of its places. Shape (len(examples),).
+def span_loss(example: SpanExample, logits: Tensor) -> Tensor:
+    """Return -log P(begin) P(end) of the answer's places: the mean over windows, each alone, and over all together.
 
-    Both sum over all that is right (maximum marginal likelihood); a term with no right candidate or place is 0.
+    `logits` (windows, length, 2) are relative to those of the first token, right in a window without the answer.
+    Both sum over all places (maximum marginal likelihood).
     """
-    reads = model([example.item for example in examples])
-    rows = []
-    for example, read in zip(examples, reads, strict=True):
-        total = read.scores.sum() * 0.0
-        if read.tokens is not None:
-            total = total + read.tokens.clamp(min=-50).sum() * 0.0
-        right = example.right(read.item)
-        if example.ranked and right.any():
-            groups = torch.from_numpy(read.item.groups).to(read.scores.device)
-            scores = group_scores(read.scores, groups, len(right))
-            found = scores[torch.from_numpy(right).to(scores.device)]
-            total = total + config.losses.rank * (scores.logsumexp(0) - found.logsumexp(0))
-        if read.tokens is not None and len(example.spans) and not config.network.fixed:
-            window, first, last = torch.from_numpy(example.spans).to(read.tokens.device).unbind(1)
-            chances = read.tokens[window, first, 0] + read.tokens[window, last, 1]
-            total = total - config.losses.span * chances.logsumexp(0)
-        rows.append(total)
-    return torch.stack(rows)
+    relative = relative_logits(example.item, logits)
+    total = relative.logsumexp(1).sum(1)  # (windows,)
+    together = over_all(relative).sum()
+    if not len(example.spans):
+        return total.mean() + together
+    window, first, last = torch.from_numpy(example.spans).to(logits.device).unbind(1)
+    chances = relative[window, first, 0] + relative[window, last, 1]
+    found = [chances[window == row].logsumexp(0) for row in window.unique()]
+    return (total.sum() - torch.stack(found).sum()) / len(total) + together - chances.logsumexp(0)

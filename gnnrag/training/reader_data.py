@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -13,12 +14,11 @@ from annotated_types import Ge
 
 from gnnrag.config import EvaluateConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_configured
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.parts import build
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
+from gnnrag.roles.tuned.span_items import SpanItem, WindowMaker, make_item, places_of
 from gnnrag.roles.tuned.span_network import SpanReaderConfig
 from gnnrag.run.evaluate import open_index
 from gnnrag.training.config import (
@@ -28,7 +28,6 @@ from gnnrag.training.config import (
     SetConfig,
     TrainConfig,
     check_gold,
-    check_sets,
     divide,
     draw,
 )
@@ -43,6 +42,10 @@ class ReaderSetConfig(SetConfig):
     parts: Annotated[float, Ge(0)] = 1.0  # as `share`, of sub-questions and evidence triples of its questions; 0: none
     # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     held_out: Annotated[int, Ge(0)] = 0
+    halved: str = ""  # name in the hash that holds out half of the articles in place of `held_out`
+    # articles after these whose questions only validate; benchmarks/calibrate_reader.py fits sureness on them
+    spare: Annotated[int, Ge(0)] = 0
+    validated: Annotated[int, Ge(0)] = 100  # of their questions, how many are read at a validation
 
 
 @dataclass
@@ -53,19 +56,8 @@ class ShownConfig:
     passages: Count = 5  # read at validation and in the report: the best of the retriever
     least: Count = 2  # fewest passages in training
     most: Count = 6  # most passages in training
-    gold_only: Share = 0.25  # how often only gold passages are shown
-    complete: Share = 0.6  # how often missing gold passages are put in otherwise
-    # choices of passages for each question, used by turns; 0: another one at each step
-    variants: Annotated[int, Ge(0)] = 3
     drop: Share = 0.2  # how often a passage that is not gold is left out
-
-
-@dataclass
-class ReaderLossConfig:
-    """Settings of a step's losses."""
-
-    rank: float = 1.0  # weight of choosing among the candidates of a whole question
-    span: float = 0.5  # weight of finding where the answer begins and ends
+    without: Annotated[int, Ge(0)] = 1  # windows without the answer that the encoder learns from, beside those with it
 
 
 @dataclass
@@ -74,18 +66,20 @@ class TrainReaderConfig(TrainConfig):
 
     kind: str = "span"
     sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
-    start: str | None = None  # checkpoint to start from, such as one that learned where answers stand
+    start: str | None = None  # checkpoint to start from
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
     shown: ShownConfig = field(default_factory=ShownConfig)
-    losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
     metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept
 
 
-def check_reader(config: TrainReaderConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
-    check_sets(config.sets, config.cross, config.folds)
-    if config.network.fixed and not config.start:
-        raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
+def articles_apart(titles: Iterable[str], config: ReaderSetConfig, salt: str) -> tuple[set[str], set[str]]:
+    """Return the articles that report alone, and those spared for validation and calibration."""
+    drawn = sorted({*titles}, key=lambda title: draw(title, salt))
+    held_out = set(drawn[: config.held_out])
+    if config.halved:
+        hashes = {title: hashlib.sha256(f"{config.halved}{title}".encode()).hexdigest()[:8] for title in drawn}
+        held_out = {title for title in drawn if int(hashes[title], 16) % 2 == 0}
+    return held_out, set([title for title in drawn if title not in held_out][: config.spare])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,14 +87,9 @@ class SpanExample:
     """Training example of one question."""
 
     item: SpanItem  # what the network reads
-    wanted: frozenset[str]  # right answers, normalised as the metrics do
     # (n, 3) int64: window, first and last token of each place where the answer stands in its evidence
     spans: np.ndarray
-    ranked: bool  # whether the choice among the candidates is learned, too
-
-    def right(self, item: SpanItem) -> np.ndarray:
-        """Return which answers of an item are right. Shape (answers,), bool."""
-        return np.array([normalise_answer(a) in self.wanted for a in item.answers], dtype=bool)
+    beside: frozenset[int]  # passages that are not evidence, but have the words of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +101,6 @@ class ReaderQuestion:
     gold: tuple[str, ...]  # passages of the evidence
     final: tuple[str, ...]  # the passages that hold the answer, as far as that is known; else all of `gold`
     retrieved: tuple[str, ...] = ()  # passages that a retriever finds, best first
-    whole: bool = True  # whether it is a whole question of a benchmark
 
 
 def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
@@ -123,45 +111,47 @@ def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, 
         for number in range(len(question.decomposition), 0, -1):
             text = text.replace(f"#{number}", question.decomposition[number - 1].answer)
         gold = (hop.gold,) if hop.gold else question.gold
-        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved), False))
+        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved)))
     for subject, relation, value in question.evidence:
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
         near.sort(key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))
         gold = tuple(near[:1]) or question.gold  # the title most like the subject
-        found.append(ReaderQuestion(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
+        found.append(ReaderQuestion(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved)))
     return found
 
 
 def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Generator) -> tuple[str, ...]:
-    """Draw the passages that a question is read with, best first."""
-    gold = list(dict.fromkeys(asked.gold))
-    if asked.whole and rng.random() < config.gold_only:
-        return tuple(gold)
+    """Draw the passages that a question is read with, best first; gold that was not retrieved stands anywhere."""
     most = int(rng.integers(config.least, config.most + 1))
-    kept = [i for i in asked.retrieved if i in gold or rng.random() >= config.drop]
-    if not asked.whole:  # a hop is read among the passages of its question, its own always
-        kept = [i for i in kept if i not in gold][: most - 1]
-        kept.insert(int(rng.integers(0, len(kept) + 1)), gold[0]) if gold else None
-        return tuple(kept)
-    shown = kept[:most]
-    missing = [i for i in gold if i not in shown]
-    if missing and (rng.random() < config.complete or not set(asked.final) & set(shown)):
-        shown = shown[: max(0, most - len(missing))]
-        for id_ in missing:
+    kept = [i for i in asked.retrieved if i in asked.gold or rng.random() >= config.drop]
+    others = [i for i in kept if i not in asked.gold][: max(0, most - len(asked.gold))]
+    shown = [i for i in kept if i in asked.gold or i in others]
+    for id_ in dict.fromkeys(asked.gold):
+        if id_ not in shown:
             shown.insert(int(rng.integers(0, len(shown) + 1)), id_)
     return tuple(shown)
 
 
-def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: ItemMaker) -> SpanExample:
-    """Return what is learned from a question; a right answer equals an accepted one, normalised as the metrics do."""
-    item = maker.make(asked.text, passages)
-    wanted = frozenset(normalise_answer(a) for a in asked.answers)
+def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: WindowMaker) -> SpanExample:
+    """Return what is learned from a question."""
+    item = make_item(asked.text, passages, maker)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
+    found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
     # In the evidence alone: elsewhere the same words say something else.
-    spans = [row for i in sorted(final) for row in _stands(i, clean(passages[i].text), asked.answers)]
-    places = places_of(item.windows, spans)
-    return SpanExample(item, wanted, np.unique(places[places[:, 0] >= 0], axis=0), asked.whole)
+    places = places_of(item.windows, [row for row in found if row[0] in final])
+    beside = frozenset(row[0] for row in found) - final
+    return SpanExample(item, np.unique(places[places[:, 0] >= 0], axis=0), beside)
+
+
+def windows_learned(example: SpanExample, without: int, rng: np.random.Generator) -> SpanExample:
+    """Return an example of the windows with its answer, and of `without` others that lack it."""
+    windows, held = example.item.windows, sorted({*example.spans[:, 0].tolist()})
+    rest = [i for i, w in enumerate(windows) if i not in held and w.passage not in example.beside]
+    kept = [*held, *rng.permutation(rest).tolist()[:without]]
+    spans = example.spans.copy()
+    spans[:, 0] = [kept.index(i) for i in spans[:, 0].tolist()]
+    return replace(example, item=replace(example.item, windows=tuple(windows[i] for i in kept)), spans=spans)
 
 
 def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -203,13 +193,17 @@ class ReaderSet:
 
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
         """Return which questions train, validate and report; those of articles held out report."""
-        own, salt = self.config, folds.salt
-        articles = sorted({p.title for p in self.data.passages}, key=lambda title: draw(title, salt))[: own.held_out]
-        held_out = {p.id for p in self.data.passages if p.title in articles}
+        own = self.config
+        titles = {p.id: p.title for p in self.data.passages}
+        held_out, spare = articles_apart(titles.values(), own, folds.salt)
         texts = {q.id: q.text for q in self.data.questions if q.id not in own.leave_out}
-        apart = tuple(id_ for id_ in texts if held_out.intersection(self.by_id[id_].gold))
-        parts = divide({id_: text for id_, text in texts.items() if id_ not in set(apart)}, folds, fold, own.use)
-        return replace(parts, report=(*parts.report, *apart))
+        of = {id_: {titles.get(gold) for gold in self.by_id[id_].gold} for id_ in texts}
+        apart = tuple(id_ for id_ in texts if of[id_] & held_out)
+        checked = tuple(id_ for id_ in texts if of[id_] & spare and not of[id_] & held_out)
+        rest = {id_: text for id_, text in texts.items() if id_ not in {*apart, *checked}}
+        parts = divide(rest, folds, fold, own.use)
+        drawn = sorted(checked, key=lambda id_: draw(id_, folds.salt))[: own.validated]
+        return Parts(parts.train, (*parts.validation, *drawn), (*parts.report, *apart))
 
     def whole(self, id_: str) -> ReaderQuestion:
         """Return a question."""

@@ -17,7 +17,7 @@ from gnnrag.training.config import (
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.training.language.data import RoleRows
 from gnnrag.training.reader import ReaderTraining
-from gnnrag.training.reader_data import ReaderSet
+from gnnrag.training.reader_data import ReaderSet, ReaderSetConfig
 from gnnrag.training.verifier import VerifierTraining
 from gnnrag.training.verifier_rows import RowSet, VerifierRowsConfig
 from gnnrag.types import Question
@@ -77,7 +77,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     rows = [verifier_row(id_, id_, question="who wrote  it?", set="toy") for id_ in pair]
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
-    own: Any = SimpleNamespace(use="folds", held_out=0, leave_out=[])
+    own: Any = ReaderSetConfig()
     corpus: Any = SimpleNamespace(data=data, config=own, composed=())
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")

@@ -11,16 +11,20 @@ import pytest
 
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
+from gnnrag.roles.tuned.span_network import window_maker
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
+    ReaderSetConfig,
     ShownConfig,
+    articles_apart,
     draw_shown,
     make_example,
     parts_of,
+    windows_learned,
 )
 from gnnrag.types import GoldHop, Question
-from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
+from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, network_config
 
 QUESTION = Question(
     "q",
@@ -39,20 +43,20 @@ def test_hops_are_filled_in_and_stand_in_their_own_passage() -> None:
     first, second, triple = parts_of(QUESTION, ("c",), {p.id: p.title for p in PASSAGES})
     assert first.text == "Ada Lovelace >> father" and first.gold == ("a",)
     assert second.text == "Where did Lord Byron die?" and second.answers == ("Missolonghi",) and second.gold == ("b",)
-    assert triple.text == "Lord Byron >> place of death" and triple.gold == ("b",) and not triple.whole
+    assert triple.text == "Lord Byron >> place of death" and triple.gold == ("b",)
     opened: Any = SimpleNamespace(by_id={"q": QUESTION}, retrieved={"q": ("c",)})
     assert ReaderSet.whole(opened, "q").final == ("b",)  # the last hop's passage holds the answer
 
 
 def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
     asked = ReaderQuestion("?", ("x",), ("a", "b"), ("b",), ("c", "a", "d", "e", "f"))
-    config = ShownConfig(gold_only=0.2, least=2, most=4)
+    config = ShownConfig(least=2, most=4)
     drawn = [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
     assert drawn == [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
     assert all("b" in ids and len(ids) <= 4 and len(set(ids)) == len(ids) for ids in drawn)
-    assert 0.1 < np.mean([ids == ("a", "b") for ids in drawn]) < 0.5
+    assert all("a" in ids for ids in drawn) and {ids.index("b") for ids in drawn} == {0, 1, 2, 3}
     hops = [
-        draw_shown(ReaderQuestion("?", ("x",), ("a",), ("a",), ("c", "d"), False), config, np.random.default_rng(i))
+        draw_shown(ReaderQuestion("?", ("x",), ("a",), ("a",), ("c", "d")), config, np.random.default_rng(i))
         for i in range(50)
     ]
     assert all("a" in ids for ids in hops) and {ids.index("a") for ids in hops} > {0}
@@ -60,15 +64,34 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)))
 def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
-    asked, maker = QUESTIONS[number], item_maker(network_config(tmp_path))
+    asked, maker = QUESTIONS[number], window_maker(network_config(tmp_path))
     example = make_example(asked, PASSAGES, maker)
     wanted = {normalise_answer(a) for a in asked.answers}
-    read = example.item.with_spans([tuple(row) for row in example.spans.tolist()], 5)
-    found = {normalise_answer(a) for a, r in zip(read.answers, example.right(read), strict=True) if r}
-    assert found == (wanted if asked.answers != ("yes",) else set())
+    spans = [example.item.candidate(tuple(row)) for row in example.spans.tolist()]
+    assert {one.key for one in spans if one} == (wanted if asked.answers != ("yes",) else set())
     for window, first, last in example.spans:
         one = example.item.windows[window]
         assert PASSAGES[one.passage].id in asked.final
         start, end = one.spans[first - one.first][0], one.spans[last - one.first][1]
         assert normalise_answer(clean(PASSAGES[one.passage].text)[start:end]) in wanted
     assert len(example.spans) > 0 or asked.answers == ("yes",)
+
+
+def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_path: Path) -> None:
+    maker = window_maker(network_config(tmp_path))
+    asked = ReaderQuestion("Where was she born?", ("Missolonghi",), ("b",), ("b",))
+    example = make_example(asked, PASSAGES, maker)
+    assert example.beside == {2}  # its title and text have the word, but are no evidence
+    for seed in range(8):
+        drawn = windows_learned(example, 1, np.random.default_rng(seed))
+        passages = [w.passage for w in drawn.item.windows]
+        assert passages[0] == 1 and len(passages) == 2 and passages[1] in (0, 3)
+        assert drawn.spans[:, 1:].tolist() == example.spans[:, 1:].tolist() and not drawn.spans[:, 0].any()
+
+
+def test_articles_report_are_spared_or_train() -> None:
+    titles = [f"t{i}" for i in range(40)]
+    held_out, spare = articles_apart(titles, ReaderSetConfig(held_out=10, spare=5), "salt")
+    assert len(held_out) == 10 and len(spare) == 5 and not held_out & spare
+    half, more = articles_apart(titles, ReaderSetConfig(halved="a", spare=50), "salt")
+    assert 10 < len(half) < 30 and more == {*titles} - half

@@ -62,12 +62,10 @@ def make_span(folder: Path, index: Index) -> None:
     import torch
 
     from gnnrag.roles.tuned.checkpoint import save_trained
-    from gnnrag.roles.tuned.span_items import FEATURES
     from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig
 
     torch.manual_seed(5)
-    own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}
-    config = SpanReaderConfig(base=str(_encoder(folder)), **own)  # type: ignore[arg-type]
+    config = SpanReaderConfig(base=str(_encoder(folder)), train_layers=0, text_tokens=64)
     model = SpanReader(config)
     _shake(model)
     save_trained(folder, model, {})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from gnnrag.roles.tuned.checkpoint import save_trained
-from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
+from gnnrag.roles.tuned.span_items import SpanItem, make_item
 from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig, window_maker
 from gnnrag.training.reader_data import ReaderQuestion
 from gnnrag.types import Passage
@@ -39,13 +40,13 @@ def network_config(folder: Path, **more: Any) -> SpanReaderConfig:
     base = folder / "base"
     if not base.is_dir():
         make_tiny_encoder(base, [p.content for p in PASSAGES] + [q.text for q in QUESTIONS])
-    given: dict[str, Any] = {"base": str(base), "features": list(FEATURES), "hidden": 8, "train_layers": 1} | more
+    given: dict[str, Any] = {"base": str(base), "train_layers": 1} | more
     return SpanReaderConfig(**given)
 
 
-def item_maker(config: SpanReaderConfig) -> ItemMaker:
-    """Return what makes items for a network."""
-    return ItemMaker(window_maker(config), config.features)
+def item_of(config: SpanReaderConfig, question: str, passages: Sequence[Passage]) -> SpanItem:
+    """Return the item of a question for a network."""
+    return make_item(question, passages, window_maker(config))
 
 
 def make_reader(config: SpanReaderConfig, seed: int = 0) -> SpanReader:

@@ -17,7 +17,7 @@ from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import OfflineReader, TunedReader
-from gnnrag.roles.tuned.span_items import ItemMaker
+from gnnrag.roles.tuned.span_items import make_item
 from gnnrag.roles.tuned.span_network import SpanReader, read_alone, window_maker
 from gnnrag.roles.tuned.sureness import signals
 from gnnrag.run.rundir import read_seen
@@ -71,7 +71,7 @@ def sure(probability: float, threshold: float) -> dict[str, Any]:
 @pytest.mark.parametrize("style", ["short", None])
 def test_an_answer_is_stated_where_it_is_sure(tmp_path: Path, style: Any) -> None:
     (answer,) = ask(make(make_span(tmp_path, sureness=sure(0.9, 0.8))), [replace(task(2), style=style)])
-    assert answer.confidence == pytest.approx(0.9, abs=1e-3) and answer.thought == "ranked first"
+    assert answer.confidence == pytest.approx(0.9, abs=1e-3) and answer.thought == "likeliest span"
     (text,) = (p.content for p in PASSAGES if p.id == answer.support[0])
     assert answer.text in text and answer.citations == ()
 
@@ -87,21 +87,21 @@ def test_where_it_is_not_the_sentences_that_fit_are_quoted_with_their_sources(tm
     assert set(answer.support) == {id_ for c in answer.citations for id_ in c.passages}
     assert len(answer.text.split()) < 80
     (short,) = ask(make(path), [task(2)])  # a benchmark's short answer is the best span all the same
-    assert short.thought == "ranked first" and short.confidence == pytest.approx(0.5)
+    assert short.thought == "likeliest span" and short.confidence == pytest.approx(0.5)
     (nothing,) = ask(make(path, min_fit_short=2.0), [asked])
     assert nothing.text == "" and nothing.thought == "nothing fits" and nothing.support == ()
 
 
 def test_a_checkpoint_without_a_calibration_states_nothing_unasked(path: Path) -> None:
     unasked, forced = ask(make(path), [replace(task(2), style=None), task(2)])
-    assert unasked.thought in ("statements", "nothing fits") and forced.thought == "ranked first"
+    assert unasked.thought in ("statements", "nothing fits") and forced.thought == "likeliest span"
 
 
 def test_the_least_confidence_is_a_setting(tmp_path: Path) -> None:
     path = make_span(tmp_path, sureness=sure(0.5, 0.8))
     strict, lax = make(path, min_confidence=0.6), make(path, min_confidence=0.4)
     assert ask(strict, [task(2)])[0] == Answer("", thought="withheld: 0.500")
-    assert ask(lax, [replace(task(2), style=None)])[0].thought == "ranked first"
+    assert ask(lax, [replace(task(2), style=None)])[0].thought == "likeliest span"
 
 
 def test_a_comparison_is_stated_where_both_sides_are_there_and_guessed_for_benchmarks_alone(path: Path) -> None:
@@ -144,11 +144,11 @@ def test_the_cosine_of_question_and_passage_counts_where_the_embedder_is_that_of
 
 def test_what_the_question_is_about_is_looked_for_in_sentence_and_passage(path: Path) -> None:
     model = load_trained(path, read_tuned(path, "reader", ["span"]), SpanReader, base_of(path))
-    maker = ItemMaker(window_maker(model.config), model.config.features)
+    maker = window_maker(model.config)
 
     def told(question: str) -> dict[str, float]:
-        ((read, chances),) = read_alone(model, [maker.make(question, PASSAGES[1:2])])
-        return signals(read, chances, 0.5)
+        item = make_item(question, PASSAGES[1:2], maker)
+        return signals(item, read_alone(model, [item])[0], 0.5)
 
     here, elsewhere = told("When did Lord Byron die in 1824?"), told("When did Percy Shelley die in 1822?")
     assert (here["names_elsewhere"], elsewhere["names_elsewhere"]) == (0.0, 1.0)
@@ -166,8 +166,8 @@ def test_at_most_so_many_passages_are_read(path: Path) -> None:
 
 def test_what_a_passage_says_of_answering_is_only_text(path: Path) -> None:
     reader = make(path)
-    item = reader.does._maker.make(QUESTIONS[0].text, (ATTACK, *PASSAGES))
-    tokenizer = reader.does._maker.windows.tokenizer
+    item = make_item(QUESTIONS[0].text, (ATTACK, *PASSAGES), reader.does._windows)
+    tokenizer = reader.does._windows.tokenizer
     for window in item.windows:  # their own control tokens alone; a quoted [SEP] is spelled out
         assert window.ids.count(tokenizer.cls_token_id) == 1 and window.ids.count(tokenizer.sep_token_id) <= 3
     answer = ask(reader, [task(0, (ATTACK, *PASSAGES))])[0]

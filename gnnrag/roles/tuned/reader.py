@@ -1,4 +1,4 @@
-"""The reader without a language model: an encoder finds spans, a head ranks them, and a policy says what is answered.
+"""The reader without a language model: an encoder finds spans, and a policy says what is answered.
 
 A question that compares two things is answered by `comparing`. Else the best span is the answer where it is sure; where
 it is not, the sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
 from annotated_types import Ge
 
 from gnnrag.batching import MicroBatcher
@@ -24,15 +23,15 @@ from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole
-from gnnrag.roles.tuned.span_items import Candidate, ItemMaker, SpanItem
-from gnnrag.roles.tuned.sureness import Sureness, best_candidate, signals
+from gnnrag.roles.tuned.span_items import Candidate, Found, SpanItem, WindowMaker, make_item
+from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.questions import answer_style
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
 
 if TYPE_CHECKING:
-    from gnnrag.roles.tuned.span_network import Read, SpanReader
+    from gnnrag.roles.tuned.span_network import SpanReader
 
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
 FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
@@ -100,10 +99,10 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return opened(self.folder, self.fingerprint, self.settings.base, device)
 
     @cached_property
-    def _maker(self) -> ItemMaker:
+    def _windows(self) -> WindowMaker:
         from gnnrag.roles.tuned.span_network import window_maker
 
-        return ItemMaker(window_maker(self.model.config), self.model.config.features)
+        return window_maker(self.model.config)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
@@ -133,13 +132,14 @@ class SpanAnswers(Role[ReaderTask, Answer]):
     def _short(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         from gnnrag.roles.tuned.span_network import read_alone
 
-        items = [self._maker.make(task.question.text, task.passages[: self.settings.max_passages]) for task in tasks]
+        most = self.settings.max_passages
+        items = [make_item(task.question.text, task.passages[:most], self._windows) for task in tasks]
         compared = [compare(item.asked.question, item.asked.reading) for item in items]
         left = [item for item, finding in zip(items, compared, strict=True) if finding is None]
-        read = iter(read_alone(self.model, left, self._maker.windows.pad))
+        read = iter(read_alone(self.model, left, self._windows.pad))
         return [
-            self._spanned(task, *next(read)) if finding is None else self._compared(task, finding)
-            for task, finding in zip(tasks, compared, strict=True)
+            self._spanned(task, item, next(read)) if finding is None else self._compared(task, finding)
+            for task, item, finding in zip(tasks, items, compared, strict=True)
         ]
 
     def _least(self, task: ReaderTask, calibrated: float) -> float:
@@ -156,19 +156,17 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             finding.text, support, finding.confidence, finding.how, ("guess",) if finding.how == "guess" else ()
         )
 
-    def _spanned(self, task: ReaderTask, read: Read, chances: np.ndarray) -> Answer:
-        """Return the answer that the network ranks first, with how likely it is right."""
-        if not len(chances):
+    def _spanned(self, task: ReaderTask, item: SpanItem, found: Sequence[Found]) -> Answer:
+        """Return the likeliest answer, with how likely it is right."""
+        if not found:
             return Answer("", thought="no passages" if not task.passages else "nothing plausible")
-        best = int(np.argmax(chances))
-        one, _ = best_candidate(read, best)
-        sure, least = float(chances[best]), 1.0
+        one, sure, least = found[0].one, found[0].chance, 1.0
         if self.sureness:
-            values = signals(read, chances, self._cosine(read.item.asked.question, task.passages[one.passage]))
+            values = signals(item, found, self._cosine(item.asked.question, task.passages[one.passage]))
             sure, least = self.sureness(values), self.sureness.threshold
-        if sure < self._least(task, least) or (task.style is None and _is_beside_the_point(read.item, one)):
+        if sure < self._least(task, least) or (task.style is None and _is_beside_the_point(item, one)):
             return Answer("", thought=f"withheld: {sure:.3f}")
-        return Answer(read.item.answers[best], (task.passages[one.passage].id,), round(sure, 4), "ranked first")
+        return Answer(one.text, (task.passages[one.passage].id,), round(sure, 4), "likeliest span")
 
     def _cosine(self, question: str, passage: Passage) -> float:
         """Return the cosine of question and passage, by the embedder that the sureness was fitted with."""
@@ -188,4 +186,4 @@ def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:
     start, end, _ = item.asked.sentence(one)
     cells = parse_row(item.asked.reading.texts[one.passage][start:end])
     is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)
-    return item.asked.type == "yes_no" or (bool(one.end) and is_of_row)
+    return item.asked.type == "yes_no" or is_of_row

@@ -1,22 +1,22 @@
-"""What a span reader reads of a question: windows of tokens, candidate answers, their features and places."""
+"""What a span reader reads of a question: windows of tokens, candidate answers, and what words say of them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from gnnrag.index.embedder import BUCKET
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import DATE_RE, Reading, fold
-from gnnrag.text.normalise import drop_qualifier, find_words, is_country_word
-from gnnrag.text.questions import AnswerType, expected_type, head_noun, question_word
+from gnnrag.text.normalise import find_words
+from gnnrag.text.questions import expected_type, question_word
 from gnnrag.text.sentences import beginning, sentence_spans
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
@@ -38,12 +38,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may be the answer: a span of a passage's cleaned text, or a title (then `end` is 0)."""
+    """What may be the answer: a span of a passage's cleaned text."""
 
     text: str
     passage: int
-    start: int = 0  # characters
-    end: int = 0
+    start: int  # characters
+    end: int
 
     @property
     def key(self) -> str:
@@ -51,46 +51,32 @@ class Candidate:
         return normalise_answer(self.text)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer that the network finds, and what it says of its likeliest span."""
+
+    one: Candidate  # the likeliest span of the answer
+    chance: float  # that the answer is right, if one of those found is
+    span: float  # log-probability of the span among all text of the item
+    begin: float  # probability that an answer begins there
+    end: float  # probability that it ends there
+    window_begin: float  # probability that an answer begins in the window of the span
+    window_end: float  # probability that it ends there
+    odds: float  # log-odds of the span against "not in this window"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanItem:
-    """A question with its passages, ready for the network, and its candidates, if they are known yet."""
+    """A question with its passages, ready for the network."""
 
     asked: Asked
     windows: tuple[Window, ...]  # in the order of the passages
-    columns: tuple[int, ...]  # of `FEATURES`, those that the network reads
-    candidates: tuple[Candidate, ...]
-    places: np.ndarray  # (C, 3) int64: window, first and last token of each candidate; -1 for a title
-    features: np.ndarray  # (C, F) float32
-    groups: np.ndarray  # (C,) int64: candidates that are one answer have one number
-    answers: tuple[str, ...]  # text of each group, as its first candidate has it
 
-    def with_spans(self, places: Sequence[tuple[int, int, int]], most: int) -> SpanItem:
-        """Return the item with the first `most` spans at some places (window, first and last token) as candidates."""
-        found: dict[Candidate, tuple[int, int, int]] = {}
-        for place in places:
-            one = self._span(place)
-            if one is not None and len(found) < most:
-                found.setdefault(one, place)
-        return self.of({**found, **{one: (-1, -1, -1) for one in self.candidates if not one.end}})
+    def candidate(self, place: tuple[int, int, int]) -> Candidate | None:
+        """Return the span at a place: window, first and last token.
 
-    def of(self, found: dict[Candidate, tuple[int, int, int]]) -> SpanItem:
-        """Return the item with other candidates and their places."""
-        numbers: dict[str, int] = {}
-        groups = np.array([numbers.setdefault(one.key, len(numbers)) for one in found], np.int64)
-        answers: dict[str, str] = {}
-        for one in found:
-            answers.setdefault(one.key, one.text)
-        return replace(
-            self,
-            candidates=tuple(found),
-            places=np.array(list(found.values()), np.int64).reshape(-1, 3),
-            features=self.asked.features(list(found))[:, self.columns],
-            groups=groups,
-            answers=tuple(answers.values()),
-        )
-
-    def _span(self, place: tuple[int, int, int]) -> Candidate | None:
-        """Return the span at a place; None where it breaks a word, goes beyond a block or says nothing."""
+        None where it breaks a word, goes beyond a block or says nothing.
+        """
         window = self.windows[place[0]]
         text = self.asked.reading.texts[window.passage]
         start, end = int(window.spans[place[1] - window.first, 0]), int(window.spans[place[2] - window.first, 1])
@@ -200,33 +186,23 @@ def bridges(question: str, reading: Reading) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------- what is told of candidates
-KINDS = ("date", "year", "number", "name", "words", "title")
-TYPES: tuple[str, ...] = get_args(AnswerType)
 _FITS: dict[str, tuple[str, ...]] = {
-    "person": ("name", "title"),
-    "place": ("name", "title"),
+    "person": ("name",),
+    "place": ("name",),
     "date": ("date", "year"),
     "year": ("year",),
     "number": ("number",),
-    "country": ("name", "title"),
+    "country": ("name",),
     "language": ("name",),
-    "name": ("name", "title"),
+    "name": ("name",),
     "phrase": ("words", "name", "number"),
 }
-_OWN = (
-    "passage_rank passage_overlap passage_named passage_linked title_overlap sentence_overlap sentence_head "
-    "sentence_best sentence_first near_overlap near_head distance noun_near noun_inside by preposition bracket "
-    "after_comma length is_country in_question other_words same_as_title same_as_named same_as_linked passages_with "
-    "occurrences fits"
-)
-FEATURES: tuple[str, ...] = (*_OWN.split(), *(f"kind_{k}" for k in KINDS), *(f"type_{t}" for t in TYPES))
-_AT = {name: i for i, name in enumerate(FEATURES)}
 _NEAR = 8  # words on each side that surround a candidate
 _COUNTED = re.compile(r"(?i:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|once|twice)\b")
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of a span, one of `KINDS`."""
+    """Return the kind of a span: date, year, number, name or words."""
     if date := DATE_RE.fullmatch(text.strip(" ,.")):
         return "year" if date["y4"] else "date"
     if re.match(r"\D{0,3}\d", text) or _COUNTED.match(text):
@@ -235,29 +211,16 @@ def kind_of(text: str) -> str:
 
 
 class Asked:
-    """What a question says of its passages: weights of its words, and the features of candidates by them."""
+    """What a question says of its passages: weights of its words, and what they say of a candidate."""
 
     def __init__(self, question: str, reading: Reading) -> None:
-        self.question, self.reading, self.folded = question, reading, f" {fold(question)} "
-        self.type, self.noun = expected_type(question), content_stems(head_noun(question))
+        self.question, self.reading, self.type = question, reading, expected_type(question)
         lowered = " ".join(question.lower().split())
         self.stems = content_stems(question)
         self.head = content_stems(" ".join(lowered[question_word(lowered) :].split()[:7]))
         bags = [bag for text in reading.texts for _, _, bag in _sentences(text)]
         counts = Counter(stem for bag in bags for stem in bag)
         self.weight = {stem: math.log(1 + len(bags) / (1 + counts[stem])) for stem in self.stems}
-        named = {passage for passage, _, _ in reading.named(self.folded.strip())}
-        folded = [f" {fold(text)} " for text in reading.texts]
-        self.linked = {
-            i
-            for i, title in enumerate(reading.titles)
-            if i not in named
-            and any((title and f" {title} " in folded[j]) or f" {reading.titles[j]} " in folded[i] for j in named)
-        }
-        self.named, self.folded_texts = named, folded
-        self.passages = [self._passage(i) for i in range(len(reading.texts))]
-        shares = [self.share(bag) for bag in bags]
-        self.best = max(shares, default=0.0)
 
     def share(self, bag: Collection[str], of: frozenset[str] | None = None) -> float:
         """Return the weighted share of the question's stems (or of some of them) that a bag has, in [0, 1]."""
@@ -265,101 +228,37 @@ class Asked:
         total = sum(self.weight[stem] for stem in wanted)
         return sum(self.weight[stem] for stem in wanted if stem in bag) / total if total else 0.0
 
-    def _passage(self, i: int) -> dict[str, float]:
-        title = content_stems(self.reading.passages[i].title)
+    def told(self, one: Candidate) -> dict[str, float]:
+        """Return what the words say of a candidate: numbers about in [0, 1]."""
+        text, own, kind = self.reading.texts[one.passage], content_stems(one.text), kind_of(one.text)
+        title = content_stems(self.reading.passages[one.passage].title)
+        sides = text[max(0, one.start - 120) : one.start], text[one.end : one.end + 120]
+        near = content_stems(" ".join([*find_words(sides[0])[-_NEAR:], *find_words(sides[1])[:_NEAR]]))
+        folded = fold(one.text)
         return {
-            "passage_rank": i / 10,
-            "passage_overlap": self.share(title | content_stems(self.reading.texts[i])),
-            "passage_named": float(i in self.named),
-            "passage_linked": float(i in self.linked),
+            "passage_rank": one.passage / 10,
+            "passage_overlap": self.share(title | content_stems(text)),
             "title_overlap": self.share(title),
+            "near_overlap": self.share(near),
+            "near_head": self.share(near, self.head),
+            "length": min(len(folded.split()), 8) / 8,
+            "in_question": float(f" {folded} " in f" {fold(self.question)} "),
+            "other_words": len(own - self.stems) / max(1, len(own)),
+            "same_as_title": float(folded in self.reading.titles),
+            "fits": float(kind in _FITS.get(self.type, ())),
+            "kind_words": float(kind == "words"),
+            "kind_number": float(kind == "number"),
         }
 
-    def features(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Return each candidate's features, about in [0, 1]. Shape (len(candidates), len(FEATURES)), float32."""
-        where: dict[str, set[int]] = defaultdict(set)
-        for one in candidates:
-            where[one.key].add(one.passage)
-        counts = Counter(one.key for one in candidates)
-        titles = {title: i for i, title in reversed(list(enumerate(self.reading.titles)))}
-        out = np.zeros((len(candidates), len(FEATURES)), np.float32)
-        for row, one in zip(out, candidates, strict=True):
-            folded, kind = fold(one.text), kind_of(one.text) if one.end else "title"
-            own, title = content_stems(one.text), titles.get(folded)
-            values = {
-                **self.passages[one.passage],
-                **(self._around(one) if one.end else {}),
-                "noun_inside": float(bool(self.noun & own)),
-                "length": min(len(folded.split()), 8) / 8,
-                "is_country": float(is_country_word(one.text)),
-                "in_question": float(f" {folded} " in self.folded),
-                "other_words": len(own - self.stems) / max(1, len(own)),
-                "same_as_title": float(title is not None),
-                "same_as_named": float(title in self.named),
-                "same_as_linked": float(title in self.linked),
-                "passages_with": sum(f" {folded} " in text for text in self.folded_texts) / 5,
-                "occurrences": min(counts[one.key], 8) / 8,
-                "fits": float(kind in _FITS.get(self.type, ())),
-                f"kind_{kind}": 1.0,
-                f"type_{self.type}": 1.0,
-            }
-            for name, value in values.items():
-                row[_AT[name]] = value
-        return out
-
     def sentence(self, one: Candidate) -> tuple[int, int, frozenset[str]]:
-        """Return where the sentence of a candidate starts and ends, and its stems; of a title the first sentence."""
+        """Return where the sentence of a candidate starts and ends, and its stems."""
         rows = _sentences(self.reading.texts[one.passage])
         return next((row for row in reversed(rows) if row[0] <= one.start), (0, 0, frozenset()))
 
-    def _around(self, one: Candidate) -> dict[str, float]:
-        text = self.reading.texts[one.passage]
-        start, _, bag = self.sentence(one)
-        before = [content_stems(w) for w in find_words(text[max(0, one.start - 120) : one.start])[-_NEAR:]]
-        after = [content_stems(w) for w in find_words(text[one.end : one.end + 120])[:_NEAR]]
-        near = frozenset[str]().union(*before, *after)
-        steps = [d for side in (before[::-1], after) for d, stems in enumerate(side, 1) if stems & self.stems]
-        left, right, share = text[max(0, one.start - 14) : one.start], text[one.end : one.end + 2], self.share(bag)
-        return {
-            "sentence_overlap": share,
-            "sentence_head": self.share(bag, self.head),
-            "sentence_best": float(share >= self.best),
-            "sentence_first": float(start == 0),
-            "near_overlap": self.share(near),
-            "near_head": self.share(near, self.head),
-            "distance": 1 / min(steps) if steps else 0.0,
-            "noun_near": float(bool(self.noun & near)),
-            "by": float(bool(re.search(r"\bby(?: the)? $", left))),
-            "preposition": float(bool(re.search(r"\b(?:in|at|near|to|from|of|on)(?: the)? $", left))),
-            "bracket": float(left.endswith("(") or right.startswith(")")),
-            "after_comma": float(left.endswith(", ")),
-        }
 
-
-@dataclass
-class ItemMaker:
-    """Makes items, and keeps the last `keep` of them."""
-
-    windows: WindowMaker
-    features: Sequence[str]
-    keep: int = 0
-
-    def __post_init__(self) -> None:
-        self._kept = lru_cache(self.keep)(self._make)
-
-    def make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
-        """Return the item of a question; its candidates are the titles of its passages."""
-        return self._kept(question, tuple(passages))
-
-    def _make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
-        question, reading = beginning(question), Reading.of(passages)
-        titles = [p.title for p in reading.passages]
-        windows = self.windows.windows(question, titles, reading.texts, bridges(question, reading))
-        columns = tuple(FEATURES.index(name) for name in self.features)
-        empty = np.zeros((0, 3), np.int64)
-        item = SpanItem(
-            Asked(question, reading), tuple(windows), columns, (), empty, np.zeros((0, len(columns)), np.float32),
-            empty[:, 0], (),
-        )  # fmt: skip
-        named = [Candidate(drop_qualifier(p.title), i) for i, p in enumerate(reading.passages)]
-        return item.of({one: (-1, -1, -1) for one in named if one.key})
+def make_item(question: str, passages: Sequence[Passage], maker: WindowMaker) -> SpanItem:
+    """Return the item of a question."""
+    question, reading = beginning(question), Reading.of(passages)
+    titles = [p.title for p in reading.passages]
+    windows = maker.windows(question, titles, reading.texts, bridges(question, reading))
+    return SpanItem(Asked(question, reading), tuple(windows))

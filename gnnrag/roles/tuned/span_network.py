@@ -1,14 +1,14 @@
-"""The network of the reader without a language model: an encoder finds spans, and a head ranks them."""
+"""The network of the reader without a language model: an encoder that finds spans."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from annotated_types import Ge
 from torch import Tensor, nn
@@ -17,12 +17,12 @@ from gnnrag.devices import pass_rows
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.roles.tuned.checkpoint import SPAN, load_encoder, load_tokenizer, load_trained, read_tuned
-from gnnrag.roles.tuned.span_items import FEATURES, SpanItem, Window, WindowMaker, padded
+from gnnrag.roles.tuned.span_items import Candidate, Found, SpanItem, Window, WindowMaker, padded
 
-_FLOOR = -20.0  # log-probability of a span that no window has
-_LONGEST = 24  # tokens of an answer that the encoder finds by itself
+_FLOOR = -30.0  # log-probability of a span that is none
+_LONGEST = 24  # tokens of an answer
+_TRAINED = 16  # windows of a forward pass in training
 _ROWS = 2, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
-_READ = 6  # numbers that the encoder gives for a candidate
 
 
 @dataclass
@@ -30,34 +30,20 @@ class SpanReaderConfig:
     """The network; a checkpoint names all of it."""
 
     base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
-    features: list[str] = field(default_factory=list)  # of candidates; []: all that there are
     question_tokens: Annotated[int, Ge(4)] = 48  # read of a question
     bridge_tokens: Annotated[int, Ge(0)] = 40  # read of the sentence that leads to a passage; 0: none
     text_tokens: Annotated[int, Ge(16)] = 176  # of a window on a passage
-    spans: Annotated[int, Ge(1)] = 20  # that the encoder finds likeliest: the candidates, beside the titles
-    hidden: Annotated[int, Ge(1)] = 32  # width of the layer that joins what is known of a candidate
+    spans: Annotated[int, Ge(1)] = 20  # the likeliest ones are candidates
     train_layers: Annotated[int, Ge(0)] | None = 3  # top layers of the encoder that are trained; null: all
-    fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
-    precision: Literal["f32", "bf16"] = "f32"  # of the encoder where it is not trained, at inference too
-
-
-@dataclass(frozen=True)
-class Read:
-    """What the network says of an item."""
-
-    item: SpanItem  # what was read, with the spans that the encoder found as candidates
-    scores: Tensor  # (C,) of the candidates
-    # (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the item;
-    # None where there is no passage
-    tokens: Tensor | None
-    seen: Tensor  # (C, 6) what the encoder says of each candidate: see `SpanReader.seen`
+    precision: Literal["f32", "bf16"] = "f32"  # of the encoder at inference
 
 
 class SpanReader(nn.Module):
-    """Scores candidates: score = a layer over (features, what the encoder says of the span) + a weighted sum of them.
+    """Says where an answer begins and ends.
 
-    The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
-    question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
+    The encoder reads each window (question, bridge, passage); two logits per token, less those of the first one, say
+    where the answer begins and ends. The first token, at 0, stands for "not in this window". Normalised over all the
+    text that a question has, and one such zero, windows compete (as in Clark and Gardner 2018).
     """
 
     role: ClassVar[str] = "reader"
@@ -66,97 +52,97 @@ class SpanReader(nn.Module):
 
     def __init__(self, config: SpanReaderConfig) -> None:
         super().__init__()
-        if unknown := [name for name in config.features if name not in FEATURES]:
-            raise ConfigError(f"network.features: {unknown[0]!r} is not known; known: {', '.join(FEATURES)}")
         self.config = config
         self.encoder, width = load_encoder(config.base, config.train_layers)
         self.span = nn.Linear(width, 2)
-        count = len(config.features) + _READ
-        self.join, self.out = nn.Linear(count, config.hidden), nn.Linear(config.hidden, 1)
-        self.sum = nn.Linear(count, 1)
-        nn.init.zeros_(self.sum.weight)
-        self.memory: dict[tuple[int, ...], Tensor] | None = None  # what a fixed encoder said of windows
 
-    def forward(self, items: Sequence[SpanItem]) -> list[Read]:
-        """Read items; see `Read`."""
-        logits = self.alone(items) if self.config.fixed else self._logits(items, {}, 0)
-        return [self.read(item, own) for item, own in zip(items, logits, strict=True)]
+    def forward(self, items: Sequence[SpanItem]) -> list[Tensor]:
+        """Return each item's logits, (windows, length, 2), of windows read together, as training needs them."""
+        windows = sorted((w for item in items for w in item.windows), key=lambda w: len(w.ids))
+        logits: dict[int, Tensor] = {}
+        for start in range(0, len(windows), _TRAINED):
+            part = windows[start : start + _TRAINED]
+            read = self.logits(*(torch.from_numpy(a) for a in padded(part, 0)))
+            logits |= {id(w): read[row, : len(w.ids)] for row, w in enumerate(part)}
+        return [_padded([logits[id(w)] for w in item.windows]) for item in items]
 
     @torch.no_grad()
-    def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
-        """Return each item's logits as if alone; None without windows."""
-        with torch.autocast(self.span.weight.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            return self._logits(items, {} if self.memory is None else self.memory, pad)
-
-    def _logits(self, items: Sequence[SpanItem], known: dict[tuple[int, ...], Tensor], pad: int) -> list[Tensor | None]:
-        """Return each item's logits, (windows, length, 2); those of windows are added to `known`, by their ids.
+    def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor]:
+        """Return each item's logits as if alone, (windows, length, 2).
 
         Windows of like lengths are read together, and filler rows keep batches of one shape.
         """
+        known: dict[tuple[int, ...], Tensor] = {}
         by_length: dict[int, dict[tuple[int, ...], Window]] = {}
-        for window in (w for item in items for w in item.windows if w.ids not in known):
+        for window in (w for item in items for w in item.windows):
             by_length.setdefault(-(-len(window.ids) // BUCKET), {})[window.ids] = window
         size = pass_rows(self.span.weight.device, *_ROWS)
-        for _, members in sorted(by_length.items()):
-            rows = list(members.values())
-            for start in range(0, len(rows), size):
-                part = rows[start : start + size]
-                logits = self.logits(*(torch.from_numpy(a) for a in padded(part, pad, size)))
-                known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
-        owns = [[known[w.ids] for w in item.windows] for item in items]
-        return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
+        with torch.autocast(self.span.weight.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            for _, members in sorted(by_length.items()):
+                rows = list(members.values())
+                for start in range(0, len(rows), size):
+                    part = rows[start : start + size]
+                    logits = self.logits(*(torch.from_numpy(a) for a in padded(part, pad, size)))
+                    known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
+        return [_padded([known[w.ids] for w in item.windows]) for item in items]
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return each token's logits of beginning and end. Shape (windows, length, 2)."""
+        """Return each token's logits of beginning and end, less those of the first. Shape (windows, length, 2)."""
         device = self.span.weight.device
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
-        return self.span(hidden.to(self.span.weight.dtype)).float()
-
-    def read(self, item: SpanItem, logits: Tensor | None) -> Read:
-        """Return what the logits of an item's windows make of it; they come from `logits` or `alone`."""
-        if logits is None:
-            seen = torch.zeros(len(item.groups), _READ, device=self.sum.weight.device)
-            return Read(item, self.rank(torch.cat([self._features(item), seen], 1)), None, seen)
-        inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        for row, window in enumerate(item.windows):
-            inside[row, window.first : window.first + len(window.spans)] = True
-        masked = logits.masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
-        chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
-        item = item.with_spans(likely_spans(chances.detach(), 4 * self.config.spans), self.config.spans)
-        seen = self.seen(item, chances)
-        return Read(item, self.rank(torch.cat([self._features(item), seen], 1)), chances, seen)
-
-    def rank(self, inputs: Tensor) -> Tensor:
-        """Return the scores of candidates from all that is known of them. Shape (C,)."""
-        return (self.out(nn.functional.gelu(self.join(inputs))) + self.sum(inputs)).squeeze(1).float()
+        logits = self.span(hidden.to(self.span.weight.dtype)).float()
+        return logits - logits[:, :1]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Return what is trained: the encoder at a tenth of the head's rate."""
-        fixed = ("encoder.", "span.") if self.config.fixed else ()
-        named = [(n, p) for n, p in self.named_parameters() if p.requires_grad and not n.startswith(fixed)]
-        groups: list[dict[str, Any]] = [{"params": [p for n, p in named if not n.startswith("encoder.")]}]
-        if rest := [p for n, p in named if n.startswith("encoder.")]:
-            groups.append({"params": rest, "scale": 0.1})
-        return groups
+        """Return what is trained: the encoder at a tenth of the rate of the two logits."""
+        encoder = [p for p in self.encoder.parameters() if p.requires_grad]
+        return [{"params": list(self.span.parameters())}, *([{"params": encoder, "scale": 0.1}] if encoder else [])]
 
-    def _features(self, item: SpanItem) -> Tensor:
-        return torch.from_numpy(item.features).to(self.sum.weight.device)
 
-    def seen(self, item: SpanItem, chances: Tensor) -> Tensor:
-        """Return what the encoder says of each candidate's span. Shape (C, 6).
+def _padded(windows: list[Tensor]) -> Tensor:
+    return nn.utils.rnn.pad_sequence(windows, batch_first=True) if windows else torch.zeros(0, 1, 2)
 
-        Log-probability of the span (by ten), probabilities of its beginning and end, how likely the passage's window
-        holds either, and by how much the span is below the best one.
-        """
-        places = torch.from_numpy(item.places).to(chances.device)
-        known = places[:, 0] >= 0
-        window, first, last = places.clamp(min=0).unbind(1)
-        begin, end = chances[window, first, 0], chances[window, last, 1]
-        both = torch.where(known, (begin + end).clamp(min=_FLOOR), torch.full_like(begin, _FLOOR))
-        masses = chances.exp().sum(1)  # (windows, 2): how likely each window holds the answer
-        rows = [both / 10, begin.exp() * known, end.exp() * known, masses[window, 0] * known, masses[window, 1] * known]
-        best = both.max() if len(both) else both.sum()
-        return torch.stack([*rows, ((both - best) / 10) * known], 1)
+
+def relative_logits(item: SpanItem, logits: Tensor) -> Tensor:
+    """Return an item's logits where text stands, 0 for each window's first token, and next to nothing elsewhere."""
+    out = torch.full_like(logits, _FLOOR * 50)
+    out[:, 0] = 0.0
+    for row, window in enumerate(item.windows):
+        text = slice(window.first, window.first + len(window.spans))
+        out[row, text] = logits[row, text]
+    return out
+
+
+def over_all(relative: Tensor) -> Tensor:
+    """Return the log of the summed exponentials of all text of an item, and of one zero: no answer. Shape (2,)."""
+    return nn.functional.pad(relative[:, 1:].flatten(0, 1), (0, 0, 0, 1)).logsumexp(0)
+
+
+def read_item(item: SpanItem, logits: Tensor, count: int) -> list[Found]:
+    """Return the answers that the logits of an item's windows give, best first, of its `count` likeliest spans."""
+    relative = relative_logits(item, logits)
+    logs = relative - over_all(relative)
+    logs[:, 0] = _FLOOR * 50
+    masses = logs.exp().sum(1).tolist()
+    spans: dict[Candidate, tuple[int, int, int]] = {}
+    for place in likely_spans(logs, 4 * count):
+        one = item.candidate(place)
+        if one is not None and len(spans) < count:
+            spans.setdefault(one, place)
+    answers: dict[str, list[Candidate]] = {}
+    for one in spans:
+        answers.setdefault(one.key, []).append(one)
+    likelihood = {one: float(logs[w, first, 0] + logs[w, last, 1]) for one, (w, first, last) in spans.items()}
+    summed = {key: math.fsum(math.exp(likelihood[one]) for one in same) for key, same in answers.items()}
+    total = math.fsum(summed.values())
+    found = []
+    for key, (best, *_) in answers.items():
+        window, first, last = spans[best]
+        begin, end = logs[window, first, 0].exp(), logs[window, last, 1].exp()
+        odds = relative[window, first, 0] + relative[window, last, 1]
+        values = likelihood[best], float(begin), float(end), *masses[window], float(odds)
+        found.append(Found(best, summed[key] / total, *values))
+    return sorted(found, key=lambda one: -one.chance)
 
 
 def likely_spans(chances: Tensor, count: int) -> list[tuple[int, int, int]]:
@@ -173,26 +159,11 @@ def likely_spans(chances: Tensor, count: int) -> list[tuple[int, int, int]]:
     return [(i // length**2, i // length % length, i % length) for i in flat]
 
 
-def group_scores(scores: Tensor, groups: Tensor, count: int) -> Tensor:
-    """Return the log of the summed exponentials of each group's candidates. Shape (count,)."""
-    peak = torch.full((count,), -torch.inf, device=scores.device).scatter_reduce(0, groups, scores.detach(), "amax")
-    total = torch.zeros(count, device=scores.device).index_add(0, groups, (scores - peak[groups]).exp())
-    return peak + total.log()
-
-
-def read_alone(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[tuple[Read, np.ndarray]]:
-    """Return what the network says of each item, and the probability of each of its answers, (answers,) float32.
-
-    Neither depends on what else is among the items.
-    """
-    found = []
+def read_alone(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[list[Found]]:
+    """Return the answers that the network finds in each item, best first, whatever else is among the items."""
     with torch.inference_mode():
-        for item, logits in zip(items, model.alone(items, pad), strict=True):
-            read = model.read(item, logits)
-            groups = torch.from_numpy(read.item.groups).to(read.scores.device)
-            chances = group_scores(read.scores, groups, len(read.item.answers)).softmax(0)
-            found.append((read, chances.cpu().numpy()))
-    return found
+        read = zip(items, model.alone(items, pad), strict=True)
+        return [read_item(item, logits, model.config.spans) if item.windows else [] for item, logits in read]
 
 
 @lru_cache(maxsize=2)  # the indexes of a server share the network

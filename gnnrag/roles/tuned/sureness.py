@@ -7,43 +7,32 @@ words. `benchmarks/calibrate_reader.py` fits the weights, and chooses from which
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from gnnrag.roles.tuned.span_items import FEATURES, Candidate
+from gnnrag.roles.tuned.span_items import Found, SpanItem
 from gnnrag.text.support import content_stems, said
 
-_OF_CANDIDATE = ("passage_overlap", "title_overlap", "near_overlap", "near_head", "fits", "length", "in_question",
-                 "other_words", "passage_rank", "same_as_title", "kind_words", "kind_number")  # fmt: skip
 
-
-def signals(read: Any, chances: np.ndarray, cosine: float) -> dict[str, float]:
-    """Return the signals of the likeliest answer of a `Read`; `chances` are those of its answers, (answers,).
+def signals(item: SpanItem, found: Sequence[Found], cosine: float) -> dict[str, float]:
+    """Return the signals of the likeliest of the answers found, which are best first.
 
     `cosine` is that of the embeddings of question and passage.
     """
-    best = int(np.argmax(chances))
-    one, row = best_candidate(read, best)
-    item, asked = read.item, read.item.asked
-    text = asked.reading.texts[one.passage]
-    start, end, stems = asked.sentence(one)
-    title = content_stems(asked.reading.passages[one.passage].title)
+    best, asked = found[0], item.asked
+    text = asked.reading.texts[best.one.passage]
+    start, end, stems = asked.sentence(best.one)
+    title = content_stems(asked.reading.passages[best.one.passage].title)
     near, whole, question = stems | title, content_stems(text) | title, said(asked.question)
-    others = np.delete(chances, best)
-    seen = read.seen[row].tolist()
-    told = dict(zip(item.columns, item.features[row].tolist(), strict=True))
-    values = {name: told.get(FEATURES.index(name), 0.0) for name in _OF_CANDIDATE}
     return {
-        "probability": float(chances[best]),
-        "margin": float(chances[best] - others.max(initial=0.0)),
-        "span": seen[0],
-        "begin_end": seen[1] * seen[2],
-        "window_begin": seen[3],
-        "window_end": seen[4],
-        **values,
+        "probability": best.chance,
+        "margin": best.chance - (found[1].chance if found[1:] else 0.0),
+        "span": max(best.span, -30.0) / 10,
+        "begin_end": best.begin * best.end,
+        "window_begin": best.window_begin,
+        "window_end": best.window_end,
+        "odds": max(-30.0, min(30.0, best.odds)) / 10,
+        **asked.told(best.one),
         # the question's share of names, and whether a number, in neither sentence nor title, or not in the passage
         "names_unsaid": len(question.names - near) / max(1, len(question.names)),
         "names_elsewhere": len(question.names - whole) / max(1, len(question.names)),
@@ -58,13 +47,6 @@ def signals(read: Any, chances: np.ndarray, cosine: float) -> dict[str, float]:
         "has_names": float(bool(question.names)),
         "cosine": cosine,
     }
-
-
-def best_candidate(read: Any, answer: int) -> tuple[Candidate, int]:
-    """Return the likeliest candidate of an answer, and its row."""
-    rows = np.flatnonzero(read.item.groups == answer)
-    row = int(max(rows, key=lambda i: float(read.scores[int(i)])))
-    return read.item.candidates[row], row
 
 
 @dataclass(frozen=True)
