@@ -95,4 +95,3 @@ def test_articles_train_validate_or_report_as_a_whole(config: dict[str, Any]) ->
     assert sum(map(len, articles)) == len(set.union(*articles)), "no article is in two parts"
     assert len(parts.validation) == 7 and "q0" not in (*parts.train, *parts.report)
     assert len(articles[2]) == 10 if "held_out" in config else 10 < len(articles[2]) < 30
-    assert len(articles[0]) >= 40 - len(articles[2]) - 5

@@ -61,8 +61,7 @@ def place(item: SpanItem, passage: int, words: str) -> tuple[int, int, int]:
 
 def test_a_passage_is_read_with_the_sentence_that_leads_to_it(folder: Path) -> None:
     config = network_config(folder)
-    item = item_of(config, QUESTIONS[0].text, shown("a", "b"))
-    bridge = window_maker(config).tokenizer.decode(item.windows[1].ids)
+    bridge = window_maker(config).tokenizer.decode(item_of(config, QUESTIONS[0].text, shown("a", "b")).windows[1].ids)
     assert "father" in bridge.split("[SEP]")[1].replace(" ", "")
 
 
@@ -164,8 +163,6 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     round_weights(fresh)
     assert read_alone(model, [item]) == read_alone(fresh, [item])
     assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
-    written = json.loads((path / "gnnrag.json").read_text("utf-8"))
-    assert written["role"] == "reader" and written["kind"] == "span" and written["base"]["name"] == config.base
 
 
 def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
