@@ -473,6 +473,9 @@ def build_index(
         state = {"settings": recorded(config), "source": record}
         with undone_on_failure(uri):
             if there is None or not there.table.holds(passages):
+                if there and there.source.get("path") != record.get("path"):
+                    before = there.source.get("path")
+                    logger.warning("index %s held %s and now holds %s instead", root, before, record.get("path"))
                 write_passages(uri, passages, state)
             elif there.table.state != state:
                 there.table.record(state)
