@@ -112,7 +112,7 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
         load_dataset(folder, split="test")
     nsm = write_nsm(tmp_path / "nsm")
     (nsm / "entities.txt").write_text("m.06w2sn5\n")
-    with pytest.raises(DataError, match=r"lines of entities\.txt"):
+    with pytest.raises(DataError, match=r"line numbers of entities\.txt"):
         load_dataset(nsm, split="test")
 
 
