@@ -473,6 +473,9 @@ def build_index(
         state = {"settings": recorded(config), "source": record}
         with undone_on_failure(uri):
             if existing is None or not existing.table.holds(passages):
+                if existing and existing.source.get("path") != record.get("path"):
+                    before = existing.source.get("path")
+                    logger.warning("index %s held %s and now holds %s instead", root, before, record.get("path"))
                 write_passages(uri, passages, state)
             elif existing.table.state != state:
                 existing.table.record(state)
