@@ -196,7 +196,7 @@ class Loop:
         return [rankings[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return all that decides the ranking of a query: equal queries share it, also those of different questions.
+        """Return all that decides the ranking of a query; all questions share the rankings of equal queries.
 
         Within a question, case and spaces do not tell queries apart (`Session.spelling`). A retriever that asks roles
         counts their calls in the session, so its rankings are cached for one question only: if they were shared, the
