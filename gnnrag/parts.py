@@ -10,9 +10,9 @@
 The settings `retriever=title_match retriever.least=0.6` then choose it. A part of another package is named by its
 import path, `retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
 
-From a name to a part that works, in this order: `find_class` imports the class of a name, `from_settings` checks the
-settings and makes an instance of them, `set_up` gives it the objects that it works on (`index`, `roles`, ...) and calls
-its `setup`. `build` does all three.
+Three steps lead from a name to a working part, and `build` does all three. `find_class` imports the class. Then
+`from_settings` checks the settings and makes an instance. Then `set_up` gives it the objects that it works on (`index`,
+`roles`, ...) and calls its `setup`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def part(kind: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a class the part `name` of a kind. A role is called `ROLE.FORM`, as in `verifier.prompted`."""
 
     def add(cls: type[T]) -> type[T]:
-        cls = dataclasses.dataclass(cls)  # equal settings compare equal; hashed by identity, so each is its own key
+        cls = dataclasses.dataclass(cls)  # compared by settings, hashed by identity
         cls.kind, cls.name, cls.__hash__ = kind, name, object.__hash__  # type: ignore[attr-defined, method-assign]
         _PARTS[kind, name] = cls
         return cls
@@ -136,7 +136,7 @@ def _imported(kind: str, import_path: str) -> type:
     try:
         cls = getattr(import_module(module), attribute)
         if not issubclass(cls, Part):
-            raise AttributeError(f"{attribute} is no {kind}; derive it from the base class of these")
+            raise AttributeError(f"{attribute} is no {kind}; derive it from the base class of {kind}s")
     except (ImportError, AttributeError, TypeError) as error:
         raise ConfigError(f"{kind}={import_path!r}: {error}; write package.module:Class") from error
     return cls if is_part(cls) else part(kind, import_path)(cls)
@@ -195,7 +195,7 @@ def part_from_settings(kind: str, name: str, values: Mapping[str, Any], where: s
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of `low` overridden by those of `high`, recursively in sections.
 
-    Of a part (`name`) or role (`impl`) that `high` replaces by another one, no setting is left.
+    Where `high` chooses another part (`name`) or role (`impl`), the old one's settings are dropped.
     """
     both = {**low, **high}
     for key, value in high.items():

@@ -37,7 +37,7 @@ class Session:
 
     question_id: str
     budget: Budget = field(default_factory=Budget)
-    filter: str | None = None  # what passages of this question have to meet, see `Query.filter`
+    filter: str | None = None  # condition on all passages of this question, see `Query.filter`
     events: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     by_role: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -135,7 +135,7 @@ def _same(query: Query) -> tuple[Hashable, ...]:
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:
-    """Run jobs of one question at once. The log follows the order of `jobs`. At the end the first failure is raised."""
+    """Run jobs of one question concurrently. Events follow the order of `jobs`; the first failure is raised last."""
     parts = [
         Session(
             session.question_id,

@@ -12,7 +12,7 @@ Channel = Literal["text", "graph"]
 Kind = Literal["passage", "sentence", "entity", "relation", "path", "community"]
 ScoreNorm = Literal["minmax_full", "max_scale", "rank", "raw"]
 Scalar = str | int | float | bool
-# Told of work under way: what is done (an artefact, a file), how much since the last call, how much there is in all.
+# Reports progress: name of the work (an artefact, a file), amount done since the last call, total amount.
 OnProgress = Callable[[str, int, int], None]
 
 
@@ -20,8 +20,8 @@ OnProgress = Callable[[str, int, int], None]
 class Passage:
     """The retrievable unit of text. `place` is its position in its file ("pp. 3-4"); empty if unknown.
 
-    `metadata` is what filters ask besides (`Query.filter`): source, folder, date, page, and fields of the document's
-    own. It is no part of the content, and two passages that differ only in it are equal.
+    `metadata` holds further fields that a filter can test (`Query.filter`): source, folder, date, page, and the
+    document's own fields. It is no part of the content: two passages that differ only in it are equal.
     """
 
     id: str
@@ -41,7 +41,7 @@ class GoldHop:
     """One hop of a gold decomposition; `#1` in `question` stands for the answer of hop 1."""
 
     question: str
-    answer: str  # "" where the data state none (StrategyQA)
+    answer: str  # "" where the dataset gives none (StrategyQA)
     gold: str | None = None
 
 
@@ -60,7 +60,7 @@ class Question:
 
 
 def no_progress(name: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def to_dict(record: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One retrieved thing; `rank` is 1-based, best first. Graph hits carry their text and source passages."""
+    """One retrieved item; `rank` is 1-based, best first. Graph hits carry their text and source passages."""
 
     id: str
     score: float
@@ -133,7 +133,7 @@ class Ranking:
         return [Hit(i, s, rank, k, t, src) for rank, (i, s, k, t, src) in enumerate(rows, start=1)]
 
     def normalised(self, norm: ScoreNorm = "minmax_full") -> np.ndarray:
-        """Scores comparable across queries (for BDTR eq. 4): (n,); ValueError for an unknown `norm`.
+        """Return scores that are comparable across queries (BDTR eq. 4). Shape (n,). ValueError: unknown `norm`.
 
         `minmax_full` uses the range over the whole corpus (`low`, `high`), because the minimum of a truncated list is
         arbitrary. If that range is unknown, the list's own is used. Equal extremes give 1.0, and NaN stays NaN.
@@ -159,7 +159,7 @@ class Evidence:
 
     `ranking` holds passage ids, best first (the full re-ranked pool), and Recall@k is measured on it. `context` holds
     the ids of the passages that the reader sees, in reading order. `notes` are further text for the reader (paths,
-    reports), already delimited. If `answer` is set, the reader is not called. `nodes` are graph nodes, best first.
+    reports), already delimited. If `answer` is set, the reader is not called. `nodes`: answers as graph nodes, ranked.
     """
 
     ranking: Sequence[str] = ()

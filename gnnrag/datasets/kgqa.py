@@ -2,13 +2,13 @@
 
 - RoG (Luo et al., ICLR 2024): rows of `id, question, answer, q_entity, a_entity, graph` in `<split>*.parquet` (at
   Hugging Face below `data/`) or `<split>.jsonl`; `graph` is a list of [head, relation, tail].
-- NSM (He et al., WSDM 2021), which GNN-RAG reads: a JSON object a line in `<split>.json` or `<split>_simple.json`, with
-  `id, question, entities, answers, subgraph`. Numbers are lines of `entities.txt` and `relations.txt`, and
-  `entities_names.json`, if it is there, gives the names of Freebase's ids.
+- NSM (He et al., WSDM 2021), which GNN-RAG reads: `<split>.json` or `<split>_simple.json`, a JSON object on each line,
+  with `id, question, entities, answers, subgraph`. Numbers in it are line numbers, from 0, of `entities.txt` and
+  `relations.txt`. `entities_names.json`, if it is there, gives the names of Freebase's ids.
 
-The corpus is the graphs of the questions that are asked. A passage holds up to `MAX_FACTS` facts of one head, a line
-`head → relation → tail` each, for `index.extract.method=facts`. Its metadata `graph_id` is its question; the filter
-`extra["scope"]` keeps a search in that graph, and `extra["seeds"]` are the entities where it starts.
+The corpus is the union of the graphs of all questions that are asked. A passage holds up to `MAX_FACTS` facts of one
+head, each on a line `head → relation → tail`, for `index.extract.method=facts`. Its metadata `graph_id` is the id of
+its question, whose filter `extra["scope"]` keeps the search in that graph; `extra["seeds"]` are its topic entities.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_nsm(folder: Path) -> bool:
 
 
 def is_release(folder: Path) -> bool:
-    """Tell whether a folder is of either form."""
+    """Tell whether a folder holds a release of RoG or NSM."""
     if is_nsm(folder) or any(folder.glob("*.parquet")) or any((folder / "data").glob("*.parquet")):
         return True
     first = next(iter(sorted(folder.glob("*.jsonl"))), None)
@@ -79,7 +79,7 @@ def _rog(files: list[Path]) -> Iterator[tuple[Question, list[Triple]]]:
                 graph = [(_name(head), _name(relation), _name(tail)) for head, relation, tail in row["graph"]]
             except (KeyError, TypeError, ValueError) as error:
                 wanted = "id, question, answer, q_entity, a_entity and graph, a list of [head, relation, tail]"
-                raise DataError(file, f"is no row of RoG's, which have {wanted} ({error!r})", number) from error
+                raise DataError(file, f"is no row of RoG, which needs {wanted} ({error!r})", number) from error
             yield question, graph
 
 
@@ -106,13 +106,13 @@ def _nsm(folder: Path, file: Path) -> Iterator[tuple[Question, list[Triple]]]:
     for number, row in read_jsonl(file):
         try:
             nodes = [entity(answer) for answer in row["answers"]]
-            # Freebase's ids stand in for names that the file does not give.
+            # Where the file gives no name, the answer is the Freebase id.
             answers = [answer.get("text") or node for answer, node in zip(row["answers"], nodes, strict=True)]
             question = _question(row["id"], row["question"], answers, nodes, map(entity, row["entities"]))
             graph = [(entity(h), relation(r), entity(t)) for h, r, t in row["subgraph"]["tuples"]]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            wanted = f"id, question, entities, answers and subgraph, whose numbers are lines of {ENTITIES}"
-            raise DataError(file, f"is no row of NSM's, which have {wanted} ({error!r})", number) from error
+            wanted = f"id, question, entities, answers and subgraph, whose numbers are line numbers of {ENTITIES}"
+            raise DataError(file, f"is no row of NSM, which needs {wanted} ({error!r})", number) from error
         yield question, graph
 
 
@@ -129,7 +129,7 @@ def passages_of(question: Question, graph: Iterable[Triple]) -> Iterator[Passage
 
 
 def facts_in(text: str) -> list[Triple]:
-    """Return the triples of a passage's text; a line that is none is left out."""
+    """Return the triples in a passage's text; other lines are skipped."""
     rows = [tuple(line.split(ARROW)) for line in text.split("\n")]
     return [row for row in rows if len(row) == 3]  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""The query-conditioned GNN (NBFNet, GFM-RAG) for text and entity graphs, and scores of entities as those of passages.
+"""The query-conditioned GNN (NBFNet, GFM-RAG) for text and entity graphs, and GFM-RAG's rankers of passages.
 
 GFM-RAG (arXiv 2502.01113) propagates from the question's entities with relation vectors made from text. G-reasoner
 (arXiv 2509.24276) adds vectors of the nodes' texts before the first layer (early fusion) and in the head (late fusion).
@@ -52,8 +52,8 @@ def rank_passages(config: RankerConfig, logits: Tensor, incidence: Incidence) ->
     - simple: sum of the logits of a passage's entities; idf: each logit times 1 / frequency first;
     - topk: how many of the best `top_k` entities stand in the passage; idf_topk: these weigh 1 / frequency.
 
-    Ties are common in top-k scores, sums of few reciprocals: `tie_break` adds that share of `sigmoid(s) / frequency` of
-    the chosen entities; of equal entities the first ones are chosen.
+    Top-k scores are sums of few numbers, so passages often tie: `tie_break` adds `tie_break * sigmoid(logit) /
+    frequency` of each chosen entity. Of entities with equal logits the first are chosen.
     """
     frequency = incidence.frequency.to(logits.dtype)[:, None]
     rarity = torch.where(frequency > 0, 1 / frequency.clamp(min=1), 0.0)
@@ -67,11 +67,11 @@ def rank_passages(config: RankerConfig, logits: Tensor, incidence: Incidence) ->
     return incidence.sum_by_passage(values)
 
 
-OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
+OUTSIDE = -10.0  # highest logit that an entity outside the neighbourhood can have
 
 
 def whole_logits(inside: Tensor, nodes: np.ndarray, num_entities: int) -> Tensor:
-    """Return (N, 1) logits of all entities from the (n, 1) of a neighbourhood: all others rank after them."""
+    """Return logits of all entities, (N, 1), from those inside a neighbourhood, (n, 1): all others rank after these."""
     below = min(float(inside.min()) - 1, OUTSIDE)
     rows = torch.from_numpy(nodes).to(inside.device)
     return inside.new_full((num_entities, 1), below).index_copy(0, rows, inside)
@@ -123,13 +123,13 @@ class QueryGNN(nn.Module):
         """Return each layer's (R2, d) relation vectors from (R2, F)."""
         if not self.layers:
             return []
-        if self.config.upstream_direction:  # turning every edge round swaps each relation and its inverse
+        if self.config.upstream_direction:  # reversing all edges is the same as swapping relations and inverses
             vectors = vectors.roll(len(vectors) // 2, 0)
         start = self.rel_mlp(vectors)
         return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
 
     def _extras(self, batch: GraphBatch, linear: SplitLinear, first: int, texts: Tensor | None) -> list[Tensor]:
-        """Return what texts and features add to a linear map whose inputs from `first` on they are."""
+        """Return the contributions of texts and features to a linear map; they are its input blocks from `first` on."""
         added = []
         if self.config.node_text:
             if texts is not None:

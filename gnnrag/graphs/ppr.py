@@ -1,8 +1,8 @@
 """Personalised PageRank: on the whole graph by Chebyshev iteration, or near the seeds by forward push.
 
 Let `P` be the random walk, `d` the damping and `r` a reset that sums to 1. Like igraph's PRPACK, this solves
-`x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r`. `Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, of spectrum
-in [-1, 1]. At `d = 0.5` each product cuts the error to 0.27 of what it was; power iteration cuts it to 0.5.
+`x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r`. `Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, whose
+eigenvalues are in [-1, 1]. At `d = 0.5` each product multiplies the error by 0.27, a step of power iteration by 0.5.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class PageRankOperator:
 
     Near the seeds it is forward push (Andersen, Chung and Lang, FOCS 2006), for a whole frontier at a time: a node
     passes mass on only while it holds enough, so that far nodes are never touched. At the end a node holds back at most
-    `bound * strength`, and a step of the walk multiplies a vector of strengths by `d`. So no entry of the result is too
-    large, and none is too small by more than `bound * strength * d / (1 - d)`.
+    `bound * strength` (the sum of its edge weights). A damped step maps the vector of strengths to `d` times itself. So
+    no entry is too large, and none is too small by more than `bound * strength * d / (1 - d)`.
     """
 
     def __init__(self, adjacency: Any, damping: float = 0.5, precision: Precision = "exact") -> None:

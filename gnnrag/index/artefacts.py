@@ -2,8 +2,8 @@
 
 An artefact is a function with a name, inputs and settings, registered by `artefact`. It is made when it is first read,
 as the folder `NAME-KEY/` of the index; the key hashes its settings and the keys of its inputs. It becomes visible only
-when complete, and is never changed. What was computed of single texts stays in tables (`gnnrag.index.tables`), so that
-nothing is computed twice.
+when complete, and is never changed. What is computed for each text on its own is kept in tables
+(`gnnrag.index.tables`), so that nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def artefact(
         kind: class of the value.
         uses: what it depends on besides: sections of the settings, `embedder`, and writers, such as `writers.summary`.
         version: of the code; a new version makes the artefact again.
-        settings: of the index to JSON data, what of `uses` decides the artefact; None: all of it.
-        load: of the index and the folder, reads a value that lies in the tables of the index.
+        settings: function of the index; returns, as JSON data, what decides the artefact; None: all of `uses`.
+        load: function of the index and the artefact's folder; reads a value that is kept in the index's tables.
     """
 
     def register(make: Callable[[Work], tuple[Any, Counts]]) -> Callable[[Work], tuple[Any, Counts]]:
@@ -73,7 +73,7 @@ def artefact(
 
 
 def folders_in(place: Path | str) -> dict[str, list[str]]:
-    """Return the names of the folders of each artefact that an index has, of whatever passages and settings."""
+    """Return the folder names of each artefact in an index, whatever passages and settings they were made from."""
     folders: dict[str, list[str]] = defaultdict(list)
     for folder in sorted(names_in(place)):
         name = folder.rpartition("-")[0]
@@ -120,11 +120,11 @@ class Work:
         batch: int,
         kind: pa.DataType | None = None,
     ) -> tuple[ValueTable, int]:
-        """Return the table of a value for each key, each computed once, whatever happens; and how many were new.
+        """Return a table with a value for each key, and how many values were new; none is computed twice.
 
-        `work` turns at most `batch` items into their values, None for a failure, which later calls try again; that of
-        `gnnrag.index.work` is done by the configured executor. The values are kept in the table of `name` and
-        `made_with`, as Arrow type `kind`; None: vectors.
+        `work` turns up to `batch` items into values. None stands for a failure, which later calls try again. Work of
+        `gnnrag.index.work` runs on the configured executor. The table is that of `name` and `made_with`; its values
+        have the Arrow type `kind`, or are vectors (None).
         """
         self.tables.append(f"{name}-{made_with[:16]}")
         table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)
@@ -140,11 +140,11 @@ class Work:
                     table.add(keys_of_batch, work(picked))
                     self._advance(len(picked))
             elif chunks:
-                there = Write(table.uri, kind, replace(work, here=None))  # type: ignore[type-var]
-                for position, (written, spent) in make_executor(executor).map(there, list(batches)):
+                write = Write(table.uri, kind, replace(work, here=None))  # type: ignore[type-var]
+                for position, (written, usages) in make_executor(executor).map(write, list(batches)):
                     table.add_fragments(*written)
                     self._advance(len(chunks[position]))
-                    for writer, usage in spent.items():
+                    for writer, usage in usages.items():
                         self.tasks.count(writer, usage)
         finally:
             table.close()
@@ -171,7 +171,7 @@ class Work:
         encode: Callable[[Any], Any],
         batch: int = 64,
     ) -> tuple[list[Any], int]:
-        """Return what a writer makes of tasks, as JSON data by `encode`; `batch`: tasks at a time, without a model."""
+        """Return a writer's results, as JSON data by `encode`; `batch`: tasks at a time if the writer asks no model."""
         identity = digest([self.tasks.identity(writer), *made_with])
         work = Ask(self.config, writer, encode, self.tasks)
         return self.written(name, identity, keys, tasks, work, self.tasks.batch(writer, batch))

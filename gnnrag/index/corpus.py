@@ -54,8 +54,8 @@ def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
 
 @artefact(("passages", "hierarchy"), kind=Titles, version=4)
 def titles(work: Work) -> tuple[Titles, Counts]:
-    """What passages are known by, and where they stand in their documents."""
-    passages = list(work.passages)  # they are gone through several times
+    """Titles and other names of passages, and where passages stand in their documents."""
+    passages = list(work.passages)  # iterated several times
     tables = titles_of(passages, work.read("hierarchy"))
     return Titles(tables, layout_of(passages)), {"forms": len(tables.forms)}
 
@@ -84,7 +84,7 @@ def embeddings(work: Work) -> tuple[np.ndarray, Counts]:
 
 
 def string_vectors(work: Work, strings: Sequence[str], name: str) -> tuple[np.ndarray, Counts]:
-    """Return the vectors of strings, (len(strings), dim) float16; `name` is that of the strings in the record."""
+    """Return the vectors of strings, (len(strings), dim) float16; the record counts the strings under `name`."""
     vectors, new = work.embed(strings)
     return vectors.astype(np.float16), {name: len(vectors), "computed": new}
 

@@ -63,11 +63,11 @@ def _value(name: str) -> Any:
 
 
 class Index:
-    """An index in one version of its passages: later changes do not alter it.
+    """An index, opened at one version of its passages: later edits do not change what this object sees.
 
-    `root` is a folder, or `s3://...`, of which artefacts are kept in a local folder, too. `caller` gives what an index
-    does not record: a device, the model of prompted writers, limits. A missing artefact is made when it is first read.
-    Raises ArtefactError where there is no index.
+    `root` is a folder, or `s3://...`, whose artefacts are also kept in a local folder. `caller` gives the settings that
+    an index does not record: a device, the model of prompted writers, limits. A missing artefact is made when it is
+    first read. Raises ArtefactError where there is no index.
     """
 
     hierarchy: HierarchyGraph = _value("hierarchy")  # passages, sentences and phrases as a graph
@@ -143,7 +143,7 @@ class Index:
         return folder
 
     def locked(self) -> AbstractContextManager[None]:
-        """Let no other process make artefacts meanwhile."""
+        """Return a context in which no other process makes artefacts of this index."""
         return exclusive_lock(self.local / ".lock", f"index {self.place}", WAIT_S)
 
     def _folder(self, name: str) -> Path:
@@ -157,7 +157,7 @@ class Index:
             return False
 
     def _is_here(self, folder: Path) -> bool:
-        """Tell whether a folder holds an artefact; of an object store it is copied."""
+        """Tell whether a folder holds an artefact, which is first copied from an object store."""
         if (folder / RECORD).is_file():
             return True
         return is_remote(self.place) and folder.name in self._listed and pull(self.uri(folder.name), folder)
@@ -177,8 +177,8 @@ class Index:
     def artefact_key(self, name: str) -> str:
         """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits.
 
-        Where it cannot be computed, as the model or the files behind the artefact are not given, that of the newest
-        artefact of these passages.
+        If it cannot be computed, because the caller does not give the model or files behind the artefact, it is the key
+        of the artefact of these passages that was used last.
         """
         if name == "passages":
             return self.table.key
@@ -193,7 +193,7 @@ class Index:
         return self._keys[name]
 
     def _settings(self, name: str) -> str:
-        """Return a digest that changes whenever what is made with these settings, embedder or writer would."""
+        """Return a digest of the settings, embedder and writers that an artefact depends on."""
         artefact, used = ARTEFACTS[name], list[Any]()
         for what in artefact.uses if artefact.settings is None else ():
             section, _, writer = what.partition(".")
@@ -241,15 +241,15 @@ class Index:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
         for name in folders_in(self.place):
-            with suppress(NotGivenError):  # of these passages there is none
+            with suppress(NotGivenError):  # no artefact of these passages exists
                 folders.add(self._folder(name).name)
         return folders
 
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        there = folders_in(self.place)  # maybe of other passages or settings; a key takes a while
-        return {name: self.artefact_key(name) for name in ARTEFACTS if name in there and self.has(name)}
+        names = folders_in(self.place)  # maybe of other passages or settings; a key takes a while
+        return {name: self.artefact_key(name) for name in ARTEFACTS if name in names and self.has(name)}
 
     @property
     def generation(self) -> str:
@@ -312,7 +312,7 @@ class Index:
 
     @cached_property
     def lexical(self) -> Lexical:
-        """The BM25 index, also where it lags behind an edit: what it does not hold is searched without it."""
+        """The BM25 index. Passages that an edit added after it was built are scored without it."""
         how = self.config.lexical
         return Lexical(self.table) if self.table.has_bm25(how.language, how.tokenizer) else self.read("lexical")
 
@@ -329,7 +329,7 @@ class Index:
         return make_embedder(self.config.embedder)
 
     def bm25_scores(self, queries: Sequence[str]) -> np.ndarray:
-        """(len(queries), num_passages) float64."""
+        """BM25 of queries and passages, (len(queries), num_passages) float64."""
         return self.lexical.scores(queries)
 
     def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
@@ -421,12 +421,12 @@ def open_or_build(
     Raises ArtefactError where that would undo changes or silently replace triples; see `build_index`.
     """
     root, source = index_path(config, name), data_source(data)
-    there = Index(root, config) if exists(root) else None
+    existing = Index(root, config) if exists(root) else None
     state = {"settings": recorded(config), "source": source}
-    if there is None or there.table.state != state or not there.table.holds(passages):
+    if existing is None or existing.table.state != state or not existing.table.holds(passages):
         stages = closure(stages, config)
-        if there and "extraction" in stages:
-            _refuse_to_replace_triples(there, config)
+        if existing and "extraction" in stages:
+            _refuse_to_replace_triples(existing, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
     for stage in stages:
@@ -445,8 +445,8 @@ def build_index(
 ) -> list[str]:
     """Make the artefacts `names` (None: all) of passages with these settings; returns those that were made.
 
-    Existing artefacts are reused, as are those and the vectors that a killed build left. Settings that only artefacts
-    outside `names` and their inputs read stay as stored. `keep_edits` refuses to undo changes by `update_index`.
+    Existing artefacts are reused, and so are artefacts and vectors that a killed build left. A section of the settings
+    that neither `names` nor their inputs read stays as stored. `keep_edits` refuses to undo changes by `update_index`.
 
     Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact.
     ArtefactError: `keep_edits`, and `passages` lack edits.
@@ -459,23 +459,26 @@ def build_index(
     wanted = closure(ARTEFACTS if names is None else names, config)
     record, uri = dict(source or {}), f"{root}/{PASSAGES}"
     with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
-        there = Index(root) if exists(root) else None
-        if there:
-            is_edited = keep_edits and there.source.get("edited")
-            if is_edited and list(there.passages) != list(passages):
+        existing = Index(root) if exists(root) else None
+        if existing:
+            is_edited = keep_edits and existing.source.get("edited")
+            if is_edited and list(existing.passages) != list(passages):
                 raise ArtefactError(
                     f"index {root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is: "
                     f"gnnrag ask index.path={root}. To undo the changes: gnnrag index build data.path=... "
                     f"index.path={root}"
                 )
-            config = _with_stored_settings(there, config, wanted)
-            record = {**(record or there.source), **({"edited": True} if is_edited else {})}
+            config = _with_stored_settings(existing, config, wanted)
+            record = {**(record or existing.source), **({"edited": True} if is_edited else {})}
         state = {"settings": recorded(config), "source": record}
         with undone_on_failure(uri):
-            if there is None or not there.table.holds(passages):
+            if existing is None or not existing.table.holds(passages):
+                if existing and existing.source.get("path") != record.get("path"):
+                    before = existing.source.get("path")
+                    logger.warning("index %s held %s and now holds %s instead", root, before, record.get("path"))
                 write_passages(uri, passages, state)
-            elif there.table.state != state:
-                there.table.record(state)
+            elif existing.table.state != state:
+                existing.table.record(state)
             return make_all(Index(root, config, progress), wanted)
 
 
@@ -516,17 +519,17 @@ def make_all(index: Index, names: Iterable[str]) -> list[str]:
     for number, name in enumerate(order):
         if not index.has(name):
             made.append(name)
-        (index.folder(name) / RECORD).touch()  # the last that was used is the one for those who have no model
+        (index.folder(name) / RECORD).touch()  # marks it as used last, for `_newest`
         index.forget({need for later in order[number + 1 :] for need in inputs_of(later, index.config)})
     return made
 
 
 def _refuse_to_replace_triples(index: Index, config: IndexConfig) -> None:
     """Raise ArtefactError if rules would silently replace triples that came from a file or a model."""
-    have = from_settings(IndexConfig, index.settings).extract
-    if config.extract.method == "offline" != have.method:
-        where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
+    stored = from_settings(IndexConfig, index.settings).extract
+    if config.extract.method == "offline" != stored.method:
+        where = " index.extract.path=FILE" if stored.path else f" index.extract.format={stored.format}"
         raise ArtefactError(
-            f"index {index.place} holds triples of index.extract.method={have.method}, and this run says nothing of "
-            f"them: give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
+            f"index {index.place} holds triples of index.extract.method={stored.method}, and rules would replace them: "
+            f"give index.extract.method={stored.method}{where}, or another index.path for triples made by rules"
         )

@@ -51,7 +51,7 @@ class Pool:
 
 
 def passages_behind(ranking: Ranking) -> Ranking:
-    """Turn graph hits into the passages behind them, each with its best hit's score, ties by that hit's rank."""
+    """Rank the source passages of graph hits, each by the score of its best hit; ties by that hit's rank."""
     best: dict[str, float] = {}
     for hit in ranking.hits:
         for passage in hit.sources:
@@ -62,7 +62,7 @@ def passages_behind(ranking: Ranking) -> Ranking:
 
 
 def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
-    """Move the selected ids to the front; both halves keep their order (BDTR, eq. 5)."""
+    """Move the selected ids to the front; selected and other ids each keep their order (BDTR, eq. 5)."""
     chosen = set(selected)
     return [i for i in order if i in chosen] + [i for i in order if i not in chosen]
 
@@ -86,7 +86,7 @@ def mean_deviation_cut(
     floor: int = 5,
     max_final: int | None = 10,
 ) -> CutResult:
-    """Keep passages whose score reaches mean + deviation (of the population) of the first `window` (BDTR, eq. 6).
+    """Keep passages that score at least mean + population deviation of the first `window` scores (BDTR, eq. 6).
 
     `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
     `max_final` are kept. `promotion=exempt` keeps promoted passages whatever their score. `order_only`, the literal
@@ -128,7 +128,7 @@ class State:
     done: bool = False  # set by the method to end the loop
     pool: Pool = field(default_factory=Pool)
     queries: list[str] = field(default_factory=list)  # query texts sent so far, oldest first
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)  # what else the method keeps between steps
 
 
 class Method(Part):
@@ -163,8 +163,8 @@ class Method(Part):
 def scale_of(is_guess: bool, score_norm: AutoNorm = "auto") -> tuple[ScoreNorm, float]:
     """Return how the hits of a role's queries are normalised and weighted against those of the question.
 
-    A query made by rules is a guess. Its hits should be seen, but the question's best hits should stay ahead. With
-    scores by rank and a weight of .95, the first hit of a guess follows the question's fourth.
+    A query made by rules is a guess. Its hits should enter the pool, but the question's best hits should stay ahead.
+    With scores by rank and a weight of .95, the best hit of a guess comes after the question's fourth hit.
     """
     norm = score_norm if score_norm != "auto" else "rank" if is_guess else "minmax_full"
     return cast(ScoreNorm, norm), 0.95 if is_guess else 1.0

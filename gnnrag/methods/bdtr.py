@@ -16,9 +16,9 @@ from gnnrag.types import Evidence, Query, Ranking
 
 @part("method", "bdtr")
 class BDTR(Method):
-    """Two thoughts per round extend the pool; an evidence chain and a verifier then re-rank it.
+    """Two thoughts per round extend the pool; a reasoning chain and a verifier then re-rank it.
 
-    The paper calls these halves dual-thought retrieval (DTR) and bridge-guided evidence calibration (BGEC).
+    The paper calls the first half dual-thought retrieval (DTR), the second bridge-guided evidence calibration (BGEC).
 
     `preset=paper` follows equations 1 to 6 literally. It sets no upper limit on the passages that the reader sees: if
     all scores are equal, the reader sees the whole pool.
@@ -33,7 +33,7 @@ class BDTR(Method):
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
     use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
     verifier_passages: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
-    max_promoted: Annotated[int, Ge(0)] | None = 10  # promote at most so many of the selected passages
+    max_promoted: Annotated[int, Ge(0)] | None = 10  # most selected passages that are promoted; null: all
     promotion: Promotion = "exempt"  # order_only: as in the paper
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
@@ -57,7 +57,7 @@ class BDTR(Method):
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
         for round_ in range(max(state.round, state.memory.get("round", 0)), self.max_rounds + 1):
-            # a round in which no thought came counts as spent, so the next try starts one later
+            # a round without a thought counts as used: the next call starts at the round after it
             state.memory["round"] = round_ + 1
             ids, is_last = state.pool.top(self.thought_passages), round_ == self.max_rounds
             task = ThoughtsTask(
@@ -66,7 +66,7 @@ class BDTR(Method):
                 tuple(state.pool.scores[i] for i in ids),
                 tuple(state.queries[1:]),
                 round_,
-                # by section 3.2 the last call for thoughts also writes the evidence chain
+                # by section 3.2 the last call for thoughts also writes the reasoning chain
                 with_chain=is_last and self.use_bgec and self.chain_from == "last_round_joint",
             )
             thoughts = await self.roles["thoughts"](task, state.session)
@@ -98,7 +98,7 @@ class BDTR(Method):
         if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
         chain = Chain(state.memory.get("chain") or "")
-        if not chain.text:  # by Algorithm 1 (line 7) from the final pool; also if the last thoughts brought no chain
+        if not chain.text:  # from the final pool (Algorithm 1, line 7), or because the last thoughts gave no chain
             shown = self.index.lookup(ranked[: self.chain_passages])
             chain = await self.roles["chain"](ChainTask(state.question, shown, tuple(state.queries[1:])), state.session)
             state.session.record("chain", text=chain.text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
 
 
-Passes = Callable[[str], bool]  # tells whether the passage with an id passes a filter
+Passes = Callable[[str], bool]  # tells for the id of a passage whether it passes a filter
 
 
 class Retriever(Part):
@@ -29,14 +29,14 @@ class Retriever(Part):
 
     A result must not depend on which other queries share the batch. If `asks_roles` is set, `retrieve_for` is called
     separately for each question, and its rankings are kept for that question only. Otherwise `retrieve` is called with
-    batches that mix the queries of all questions. Of a query with a filter only passages that pass are returned, and as
-    many as there are (`mask`); a graph hit has one of them behind it, and a summary rests on nothing else.
+    batches that mix the queries of all questions. A filter acts before the cut at `top_k` (`mask`): only passages that
+    pass are ranked. A graph hit needs one source that passes; a summary needs all of its sources to pass.
     """
 
     channels: frozenset[str] = frozenset({"text"})  # what it can search (`text`, `graph`)
     role_names: tuple[str, ...] = ()  # the roles that it may ask
     asks_roles: bool = False
-    accepts_vectors: bool = False  # a query's own vector replaces the embedding of its text, not its words
+    accepts_vectors: bool = False  # a query's vector replaces the embedding of its text; BM25 still reads the text
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
     index: Any  # set by `build`
     roles: Any  # set by `build`
@@ -50,7 +50,7 @@ class Retriever(Part):
         return self.index.matching(query.filter) if query.filter else None
 
     def passes(self, query: Query) -> Passes | None:
-        """Return what tells whether the passage with an id passes the filter of a query; None: it has no filter."""
+        """Return a test of passage ids by the filter of a query, or None if it has no filter."""
         mask = self.mask(query)
         return None if mask is None else lambda id_: bool(mask[self.index.position[id_]])
 
@@ -69,8 +69,8 @@ def rank_passages(
 ) -> Ranking:
     """Rank the passages by their scores (num_passages,), best first; ties keep corpus order.
 
-    `is_last_first` reverses the order of ties. NaN and infinite scores are left out, and what `mask` (num_passages,)
-    lacks. The ranking records `branch`.
+    `is_last_first` reverses the order of ties. Passages with a NaN or infinite score are left out, and those outside
+    `mask` (num_passages,). The ranking records `branch`.
     """
     scores = scores if mask is None else np.where(mask, scores, np.nan)
     finite = scores
@@ -96,8 +96,8 @@ def rank_in_order(
 ) -> Ranking:
     """Rank distinct passage positions, given best first, with the scores 1, 1/2, 1/3, ...
 
-    The other passages follow by their scores in `tail` (num_passages,), ties in corpus order. None: none follow. What
-    `mask` (num_passages,) lacks is left out.
+    The other passages follow by their scores in `tail` (num_passages,), ties in corpus order; None: they do not follow.
+    Passages outside `mask` (num_passages,) are left out.
     """
     positions = [p for p in order if mask is None or mask[p]][:top_k]
     if tail is not None and len(positions) < top_k:
@@ -119,18 +119,18 @@ def rank_hits_in_order(hits: Sequence[Hit], top_k: int, branch: str, passes: Pas
 def rank_hits(hits: Sequence[Hit], top_k: int, branch: str, passes: Passes | None = None) -> Ranking:
     """Turn graph hits, best first, into a ranking for the `graph` channel; the first hit of each id is kept.
 
-    `passes` tells of a source whether it passes a filter: a hit keeps these sources, and its id alone where it has
-    others. One without any is left out, and so is a summary that rests on others, too.
+    With a filter (`passes`), a hit keeps only the sources that pass. If it loses some, its text becomes its id alone;
+    if it loses all, it is left out. A summary that loses any is left out, too.
     """
     first: dict[str, Hit] = {}
     for hit in hits:
         kept = hit
         if passes is not None:
             sources = tuple(filter(passes, hit.sources))
-            is_lost = not sources and hit.id != ANSWER  # an answer that there is none rests on nothing
+            is_lost = not sources and hit.id != ANSWER  # "no answer" has no sources
             if is_lost or (hit.kind == "community" and sources != hit.sources):
                 continue
-            # What is said of a name may come from any of its passages.
+            # The text about a name may come from any of its sources, also from those that do not pass.
             kept = replace(hit, sources=sources, text=hit.text if sources == hit.sources else hit.id)
         first.setdefault(hit.id, kept)
     best = list(first.values())[:top_k]
@@ -157,7 +157,7 @@ def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def any_of(lists: Lists, mask: np.ndarray) -> np.ndarray:
-    """Tell of each list whether the mask is true of any of its values. Shape (len(lists),), bool."""
+    """Tell for each list whether `mask` is true at any of its values. Shape (len(lists),), bool."""
     return np.bincount(lists.owners, mask[lists.values], len(lists)) > 0
 
 
@@ -171,10 +171,10 @@ def min_max(scores: np.ndarray) -> np.ndarray:
 
 
 def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[list[Any]]:
-    """Embed each row's strings: the query, even if empty, then other strings (None where empty). Shape (dim,) each."""
+    """Embed the strings of each row: first the query, even if empty, then others, None if empty. Shape (dim,) each."""
     texts = list(dict.fromkeys(text for row in rows for n, text in enumerate(row) if text or not n))
-    of = dict(zip(texts, embedder.encode(texts, is_query=True), strict=True)) if texts else {}
-    return [[of[text] if text or not n else None for n, text in enumerate(row)] for row in rows]
+    vectors = dict(zip(texts, embedder.encode(texts, is_query=True), strict=True)) if texts else {}
+    return [[vectors[text] if text or not n else None for n, text in enumerate(row)] for row in rows]
 
 
 def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:

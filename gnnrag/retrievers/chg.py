@@ -78,7 +78,7 @@ class CHGRetriever(Retriever):
     def _prior(self, dense: np.ndarray, lexical: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Scale scores to [0, 1], raise them to `prior_power`, mix, and apply `section_gain`. Shape (num_passages,).
 
-        What a filter leaves out (`mask`) has none: else a walk from elsewhere might reach nothing that passes.
+        Passages outside `mask` (a filter) get no prior: their seeds might reach no passage that passes.
         """
         prior = (1 - self.lexical_share) * _scaled(dense) ** self.prior_power
         prior = prior + self.lexical_share * _scaled(lexical) ** self.prior_power
@@ -117,7 +117,7 @@ class CHGRetriever(Retriever):
             if name.title:
                 _share(reset, self._titled(name.title.form), rarity * name.title.confidence, prior)
             if nodes := list(self.graph.phrase_nodes(name.key)):
-                # A phrase that is no title tells less the more sentences contain it.
+                # The more sentences contain a phrase that is no title, the less mass it gets.
                 mass = rarity if name.title else rarity / math.log2(2 + degrees[nodes].sum())
                 shares = 1.0 / degrees[nodes]
                 _add(reset, nodes, self.phrase_mass * mass * shares / shares.sum())
@@ -126,7 +126,7 @@ class CHGRetriever(Retriever):
         return list(self.titles.passages(form))
 
     def _bridges(self, masses: Mapping[int, float], question: LinkedQuestion, prior: np.ndarray) -> dict[int, float]:
-        """Return the mass that each passage receives along title and name links, given the seed masses."""
+        """Return the mass that each passage receives along links by title and by shared name; `masses`: seed masses."""
         wanted = frozenset(stems(question.rest))
         asked = frozenset(word for name in question.names for word in name.key.split())
         flow: dict[int, float] = {}

@@ -28,24 +28,23 @@ if TYPE_CHECKING:
 
 @part("retriever", "gfm")
 class GFMRetriever(Retriever):
-    """Scores what a question may need by message passing from what it names.
+    """Scores passages or entities by message passing from the names in the question.
 
     A network of mode `node` scores the passages of a subgraph that is cut out for each question; the others follow by
-    dense and lexical search. A network of mode `entity` scores all entities of the graph of facts: as hits of the
-    channel `graph` those whose probability reaches the threshold, but never what the question names; as passages by its
-    ranker, and of a knowledge base the articles of the entities. With `mass` and `paths` the graph channel is GNN-RAG's
-    (Mavromatis and Karypis, arXiv 2405.20139): candidates up to a share of all probability, and how each is reached.
+    dense and lexical search. A network of mode `entity` scores all entities of the graph of facts. Its ranker turns
+    them into passage scores; in a knowledge base the passages are the entities' articles. Its channel `graph` gives the
+    entities whose probability reaches the threshold, without those that the question names. With `mass` and `paths`
+    that channel is GNN-RAG's (Mavromatis and Karypis, arXiv 2405.20139): the best candidates, and paths to each.
 
-    None comes with gnnrag: none beats `walk`, which reads the same graph by a formula. ConfigError: no checkpoint, or
-    the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with another embedder than the
-    index's.
+    No checkpoint is shipped: none beats `walk`, which scores the same graph by a formula. ConfigError: no checkpoint,
+    or the index does not suit it; ArtefactError: a damaged checkpoint, or one trained with another embedder.
     """
 
     checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint)
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
-    # graph channel, instead of a threshold: the best entities that have this share of all probability
+    # graph channel, instead of a threshold: the fewest best entities that hold this share of the total probability
     mass: Annotated[float, Gt(0), Le(1)] | None = None
-    # graph channel: most shortest paths between what the question names and an entity, its text; 0: its name
+    # graph channel: a hit's text is at most this many shortest paths from each seed of the question; 0: its name
     paths: Annotated[int, Ge(0)] = 0
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
@@ -59,12 +58,12 @@ class GFMRetriever(Retriever):
         for path in (Path(self.checkpoint), Path(self.checkpoint) / "best"):
             if (path / "config.json").is_file():
                 return path
-        advice = "give a folder that training wrote; of one with cross=true, one of its folds"
+        advice = "give a folder that training wrote; after cross=true, the folder of one fold"
         raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
 
     @cached_property
     def _record(self) -> dict[str, Any]:
-        """What the checkpoint says of its network and training."""
+        """Settings of the network and facts of its training, as the checkpoint records them."""
         path = self.folder / "config.json"
         try:
             record = read_json(path)
@@ -109,27 +108,28 @@ class GFMRetriever(Retriever):
         return rank_passages(scores, self.index.ids, query.top_k, _branch(branch), mask=mask)
 
     def _graph(self, query: Query) -> Ranking:
-        """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""
+        """Rank the entities that reach the threshold, at least one; none if the question has no seed."""
         graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
-        chances, question, part = self.scorer.score(query.text, query.seeds, mask)
-        chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
+        probabilities, question, subgraph = self.scorer.score(query.text, query.seeds, mask)
+        probabilities[list(question.seeds)] = -1.0  # a question does not ask for what it names
         if mask is not None:
-            chances = np.where(any_of(graph.entity_passages, mask), chances, -1.0)
-        if self.mass is not None and part is not None:
-            falling = np.sort(chances[part.nodes].clip(0.0))[::-1].cumsum()
+            probabilities = np.where(any_of(graph.entity_passages, mask), probabilities, -1.0)
+        if self.mass is not None and subgraph is not None:
+            falling = np.sort(probabilities[subgraph.nodes].clip(0.0))[::-1].cumsum()
             count = int(np.searchsorted(falling, self.mass * falling[-1])) + 1
         else:
             least = self.scorer.threshold if self.threshold is None else self.threshold
-            count = max(int((chances >= least).sum()), 1)
-        count = count if question.seeds and (chances >= 0).any() else 0
-        best = best_positions(chances, min(query.top_k, count)).tolist()
-        walks = ShortestPaths(part, graph, question.seeds, self.paths) if self.paths and part is not None else None
+            count = max(int((probabilities >= least).sum()), 1)
+        count = count if question.seeds and (probabilities >= 0).any() else 0
+        best = best_positions(probabilities, min(query.top_k, count)).tolist()
+        has_paths = self.paths and subgraph is not None
+        shortest = ShortestPaths(subgraph, graph, question.seeds, self.paths) if has_paths else None
         for rank, entity in enumerate(best, start=1):
             name = graph.entities[entity]
             stated = [p for p in graph.entity_passages[entity].tolist() if mask is None or mask[p]][:3]
             sources = (name,) if name in self.index.position else tuple(self.index.ids[p] for p in stated)
-            text = walks.text(name) if walks else name
-            hits.append(Hit(name, float(chances[entity]), rank, "entity", text or name, sources))
+            text = shortest.text(name) if shortest else name
+            hits.append(Hit(name, float(probabilities[entity]), rank, "entity", text or name, sources))
         return rank_hits(hits, query.top_k, _branch(question.branch), self.passes(query))
 
 

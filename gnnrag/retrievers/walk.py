@@ -1,4 +1,4 @@
-"""Retrieval by two short walks over passages, one from what the question names and one from what that finds."""
+"""Retrieval by two short walks over passages: one from what the question names, one from the best passages found."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class WalkRetriever(Retriever):
     - walk: mass that three steps along references and shared names leave at the passage, starting from the names in
       the question and from dense and lexical search, as a share of the largest;
     - follow: the same from the three best passages by the first two terms, on a logarithmic scale from 0 to 1;
-    - open: share of the question's words that the best of those three lacks and the passage has.
+    - open: of the question's words that the best of those three passages lacks, the share that this passage has.
 
-    It scores the `passages` that the first walk likes best; the others follow by search. The weights were chosen by
-    hand on the dev questions of 2WikiMultiHopQA, MuSiQue and HotpotQA. The graph network (`gfm`) reads the same terms.
+    It scores the `passages` with most mass after the first walk; search ranks the others below. The weights were chosen
+    by hand on dev questions of 2WikiMultiHopQA, MuSiQue and HotpotQA. The graph network (`gfm`) reads the same terms.
     """
 
     passages: Annotated[int, Ge(1)] = 60
@@ -52,9 +52,9 @@ class WalkRetriever(Retriever):
     def _rank(self, query: Query, vector: np.ndarray, lexical: np.ndarray) -> Ranking:
         view = self.graphs.view(query.text, vector, lexical)
         inside, walk = view.passages, view.walk / view.walk.max()
-        opened = open_share(view, words_of_passages(self.graphs, view))
-        logits = np.log(walk[inside] + 1e-3) + 2.0 * view.dense[inside] + 1.5 * view.follow[inside] + 0.5 * opened
-        known = 1.0 / (1.0 + np.exp(-logits))
-        scores = 0.999 * known.min() * view.prior
-        scores[inside] = known
+        open_words = open_share(view, words_of_passages(self.graphs, view))
+        logits = np.log(walk[inside] + 1e-3) + 2.0 * view.dense[inside] + 1.5 * view.follow[inside] + 0.5 * open_words
+        inside_scores = 1.0 / (1.0 + np.exp(-logits))
+        scores = 0.999 * inside_scores.min() * view.prior  # all others rank below
+        scores[inside] = inside_scores
         return rank_passages(scores, self.index.ids, query.top_k, "walk", mask=self.mask(query))

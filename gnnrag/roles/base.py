@@ -21,8 +21,8 @@ class Role(Part, Generic[TaskT, ResultT]):
 
     prompters: Sequence[Any] = ()  # its calls to a language model; a run records their prompts and model
     fingerprint: str = ""  # of the weights of a tuned role
-    is_guess: bool = False  # made by rules: methods normalise its queries' results by rank, and weigh them lower
-    keeps_all: bool = False  # of a filter: it never drops anything, so it need not be asked
+    is_guess: bool = False  # it writes queries by rules: methods score their hits by rank, with a lower weight
+    keeps_all: bool = False  # of a role that filters: it never drops anything, so it need not be asked
     index: Any  # set by `build`
     backend: Any  # of a prompted role: its language model, set by `build`
     version: int = 1  # of a writer: raised when a code change alters its results
@@ -121,15 +121,15 @@ class Citation:
 def with_marks(sentences: Iterable[tuple[str, Sequence[int]]]) -> str:
     """Join sentences, each with the numbers of its passages in brackets before its full stop, as in `it is given [2].`
 
-    Those in a row that have the same passages share one mark, in the last of them. A row or an item, which has no stop,
-    ends its line.
+    Consecutive sentences with the same passages share one mark, in the last of them. A table row or list item has no
+    full stop and ends its line.
     """
     text = ""
     for numbers, run in groupby(sentences, key=lambda sentence: tuple(sentence[1])):
         *before, last = [sentence for sentence, _ in run]
         mark = f" [{', '.join(map(str, numbers))}]" if numbers else ""
-        is_stopped = last.endswith((".", "!", "?", "…"))
-        for sentence in (*before, f"{last[:-1]}{mark}{last[-1]}" if is_stopped else last + mark):
+        has_stop = last.endswith((".", "!", "?", "…"))
+        for sentence in (*before, f"{last[:-1]}{mark}{last[-1]}" if has_stop else last + mark):
             text += (" " if text.endswith((".", "!", "?", "…")) else "\n") * bool(text) + sentence
     return text
 
@@ -240,7 +240,7 @@ Move = Literal["search", "lookup", "finish", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    written: str  # what the model wrote, up to and with its action
+    written: str  # what the model wrote, up to and including its action
     move: Move
     argument: str = ""  # query, string to look up, or answer
     passages: tuple[Passage, ...] = ()  # what a search found
@@ -253,7 +253,7 @@ class MoveTask:
     turns: tuple[Turn, ...]  # oldest first
     protocol: AgentFormat  # the agent whose tags or actions the model writes
     may_search: bool = True
-    released: bool = False  # by the letter of the agent's code: whole passages, and an open tag is no move
+    released: bool = False  # as the agent's released code: passages are not cut; a tag left open is no move
 
 
 @dataclass(frozen=True, slots=True)

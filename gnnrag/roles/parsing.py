@@ -83,7 +83,8 @@ _WRAPPER = re.compile(
     r"(.*?)(?:<\|(?:END_(?:RESPONSE|TEXT)|end_of_solution|end_of_box)\|>|</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-_END = re.compile(r"(?:<[|｜][\w▁]{1,30}[|｜]>|</s>|<end_of_turn>|\[e~\[)\s*\Z")
+# `<|COMPLETE|>` belongs to the reply: prompts of extraction ask for it.
+_END = re.compile(r"(?:<[|｜](?!COMPLETE)[\w▁]{1,30}[|｜]>|</s>|<end_of_turn>|\[e~\[)\s*\Z")
 # `Answer：` is how a model that thinks in Chinese or Japanese writes the label asked for.
 _LABEL = re.compile(
     r"((?:^[^\w\n]{0,8}[A-Za-z][A-Za-z \d_-]{0,30}(?<! )|\b(?:Answer|Thought|Question|Query|Score))[*_]{0,3})"

@@ -34,7 +34,7 @@ KINDS = ("fast", "slow")
 
 @part("role", "thoughts.prompted")
 class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
-    """Asks for a fast and a slow thought. Without any reply that parses there is neither (`thought_failed`).
+    """Asks for a fast and a slow thought. If no reply parses, it gives neither, and the flag `thought_failed`.
 
     `joint` asks for both in one call. `separate` makes two calls and shows the fast thought to the second; setting
     `prompt` is then a ConfigError.
@@ -140,9 +140,9 @@ def _json_pair(text: str) -> dict[str, str]:
 class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
     """Writes queries for passages that the evidence lacks, by rules.
 
-    The missing passages are those of titles in the question, then those that bridges from them lead to; names already
-    asked for are skipped. Fast: the first missing name with the words of the question's open part that no shown passage
-    contains. Slow: the whole open part with the next missing name.
+    The missing passages are those whose titles the question names, then those that bridges from them lead to; names
+    already asked for are skipped. The open part of a question is its words that name nothing. Fast: first missing name,
+    and the open part's words that no shown passage contains. Slow: the whole open part, and the next missing name.
     """
 
     max_bridges: int = 2  # bridges that the evidence should hold, over all anchors
@@ -175,7 +175,7 @@ class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
 
 
 class ThinkingRole(Role[TaskT, ResultT]):
-    """Base of offline roles that go by what passages lack: passages on named things, and bridges from them."""
+    """Base of offline roles that use `OfflineThoughts` to find which passages are missing."""
 
     reads = OfflineThoughts.reads
 

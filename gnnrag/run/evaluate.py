@@ -80,10 +80,9 @@ def evaluate(
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. Run again, it continues an interrupted run, or only scores a finished one.
 
-    `index` and `data` replace the configured ones; `wrap` is as in `Pipeline`. Without any of these, the executor of
-    the config answers the questions, in shards. Returns the run directory and the
-    metrics. For a shard (`shard=3/16`) these are only `questions`, `failed` and `replies`. Raises StoppedError if a
-    signal stopped the run early.
+    `index` and `data` replace the configured ones; `wrap` is as in `Pipeline`. Without any of these, an executor other
+    than `local` answers the questions in shards. Returns the run directory and the metrics; for a shard (`shard=3/16`)
+    the metrics are only `questions`, `failed` and `replies`. Raises StoppedError if a signal stopped the run early.
     """
     shard, observer = read_shard(config.shard), observer or Observer()
     is_divided = config.executor.name != "local" and config.shard is None and not (index or data or wrap)
@@ -160,9 +159,9 @@ def _answer_in_shards(
     """Let the workers of an executor answer the shards of a run that have questions left."""
     executor, given = make_executor(config.executor), config.executor
     count = given.shards or shard_count(run.path) or executor.workers(given.gpus)
-    here = replace(config.run, root=str(run.path.parent), name=run.path.name, fresh=False)
-    there = replace(config.index, path=index.place, executor=ExecutorConfig())
-    settings = to_plain(replace(config, run=here, index=there, executor=ExecutorConfig()))
+    same_run = replace(config.run, root=str(run.path.parent), name=run.path.name, fresh=False)
+    same_index = replace(config.index, path=index.place, executor=ExecutorConfig())
+    settings = to_plain(replace(config, run=same_run, index=same_index, executor=ExecutorConfig()))
     left = {question.id for question in todo}
     shards = [f"{number}/{count}" for number in range(1, count + 1)]
     for _, folder in executor.map(_Shards(settings, given.gpus), shards):
@@ -182,7 +181,7 @@ def load_data_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambd
 
 
 def load_data_of(run: Path) -> Dataset:
-    """Load the data that a run was made on, from where it found them. Raises ArtefactError for a folder without."""
+    """Load the data of a run from the paths in its `config.yaml`. Raises ArtefactError if the folder is no run."""
     path = run / "config.yaml"
     with interpreting(path, "give a run that gnnrag evaluate made"):
         data = from_settings(DataConfig, yaml.safe_load(path.read_text("utf-8"))["data"], "data")
@@ -204,7 +203,7 @@ def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDi
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
-    """Return what reports a run to W&B; closed before its end, it reports a failure."""
+    """Return the W&B tracker of a run. If it is closed before `finish`, it reports a failed run."""
     shown = {**to_plain(config), "commit": code_version(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
@@ -223,7 +222,7 @@ def _unanswered(
 
 
 def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
-    """Yield what a user should know before a run goes on; record parts that were trained on questions asked here."""
+    """Yield notes for the user before a run goes on; record parts that were trained on questions asked here."""
     yield from idle_settings(config)
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)
@@ -239,25 +238,25 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
 
 def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
     """Return folders of the trained parts and local models that a run may ask, by setting (`roles.verifier`, ...)."""
-    found: dict[str, list[Path]] = {}
+    by_setting: dict[str, list[Path]] = {}
     for number, (_, retriever) in enumerate(pairs(config)):
         if folders := retriever.part.checkpoints:
-            found[f"route {number}, retriever" if number else "retriever"] = list(folders)
+            by_setting[f"route {number}, retriever" if number else "retriever"] = list(folders)
     for name in asked_roles(config):
         role: RoleConfig = getattr(config.roles, name)
         impl = implementation(config.roles, name)
         if impl == "tuned" or (name, impl) == ("reader", "offline"):  # the reader without a model is trained, too
-            found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
+            by_setting[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
         elif impl == "prompted":
             given = [role.model or getattr(config.llm.part, "model", None)]
             given += [getattr(config.llm.part, "adapter", None), (role.settings or {}).get("adapter")]
             if folders := [Path(one) for one in given if one and Path(one).is_dir()]:
-                found[f"roles.{name}"] = folders
-    return found
+                by_setting[f"roles.{name}"] = folders
+    return by_setting
 
 
 def trained_on(config: EvaluateConfig, questions: Sequence[Question]) -> dict[str, str]:
-    """Return how many of these questions each trained part was trained on, as `3 of 50`, if it saw any."""
+    """Return, for each trained part that saw any of these questions, how many, as `3 of 50`."""
     counts = {}
     for name, folders in checkpoints(config).items():
         seen = frozenset[str]().union(*(read_seen(folder) or () for folder in folders))
@@ -364,13 +363,13 @@ class Pipeline:
         """
         if not history:
             return question
-        found = Standalone(question)
+        rewritten = Standalone(question)
         with suppress(BudgetError, TimeoutError):
             async with asyncio.timeout(session.budget.max_seconds):
-                found = await self.roles["rewriter"](FollowUp(question, tuple(history)), session)
-        session.flag("rewriter", *found.flags)
-        session.record("rewrite", asked=question, text=found.text)
-        return found.text
+                rewritten = await self.roles["rewriter"](FollowUp(question, tuple(history)), session)
+        session.flag("rewriter", *rewritten.flags)
+        session.record("rewrite", asked=question, text=rewritten.text)
+        return rewritten.text
 
     async def run(
         self,
@@ -387,8 +386,8 @@ class Pipeline:
 
 def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
     """Return each method of a run with the retriever that it asks: the run's own first, then those of its routes."""
-    found = [(config.method, config.retriever)]
-    return found + [(route.method, route.retriever or config.retriever) for route in config.method.part.routes.values()]
+    main = [(config.method, config.retriever)]
+    return main + [(route.method, route.retriever or config.retriever) for route in config.method.part.routes.values()]
 
 
 def check_fit(config: EvaluateConfig) -> None:
@@ -400,7 +399,7 @@ def check_fit(config: EvaluateConfig) -> None:
             fitting = [name for name in names("retriever") if wanted <= find_class("retriever", name)().channels]
             raise ConfigError(
                 f"{where and f'route method.{where}: '}method={method.name} asks the channels "
-                f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
+                f"{', '.join(sorted(wanted))}, but retriever={retriever.name} does not offer them all; "
                 f"suitable: {', '.join(fitting) or 'none'}"
             )
     if implementation(config.roles, "thoughts") == "tuned":
@@ -451,10 +450,10 @@ def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[s
         if given and name not in asked:
             shown = ", ".join(f"roles.{name}={role.impl}" if key == "impl" else f"roles.{name}.{key}" for key in given)
             who = f"method={config.method.name} on retriever={config.retriever.name}"
-            notes.append(f"{shown}: without effect, for {who} asks only {', '.join(asked)}")
+            notes.append(f"{shown}: without effect: {who} asks only {', '.join(asked)}")
         elif given and (chosen := implementation(config.roles, name)) != "prompted":
             model = ", ".join(f"roles.{name}.{key}" for key in given if key in ("llm", "model", "settings"))
-            notes += [f"{model}: without effect, for the role is {chosen}; give roles.{name}=prompted"] if model else []
+            notes += [f"{model}: without effect: the role is {chosen}; give roles.{name}=prompted"] if model else []
     return notes
 
 
@@ -470,19 +469,19 @@ def open_index(
     """Open the index that runs read; what is missing or out of date is built once for all of them.
 
     Building run by run would go wrong: a run that does not read an existing index's triples keeps the old ones, even if
-    the settings changed (`build_index`). Data and index settings must be the same in all `configs`. `roles` are
-    asked besides those of the runs; `further` are stages to build besides. Errors are those of `open_or_build`.
+    the settings changed (`build_index`). Data and index settings must be the same in all `configs`. `roles` and
+    `further` add roles that are asked and stages to build. Errors are those of `open_or_build`.
     """
     stages = {stage for config in configs for stage in needed_stages(config, roles)} | set(further)
     return open_or_build(index_settings(configs[0]), configs[0].data, name, passages, stages, progress)
 
 
 def require_index_or_data(config: IndexConfig, has_data: bool) -> None:
-    """Raise ConfigError if the named index does not exist and no data is given: the sample data is not meant."""
+    """Raise ConfigError if the named index does not exist and no data is given; it must not be built of the sample."""
     if config.path and not has_data and not exists(config.path):
         raise ConfigError(
-            f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
-            f"data.path=FOLDER"
+            f"index.path={config.path}: there is no index; name one that exists, or give the documents to build it "
+            f"from: data.path=FOLDER"
         )
 
 

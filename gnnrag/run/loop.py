@@ -36,7 +36,7 @@ class Loop:
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
     A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
-    `filter` is that of questions without a session of their own; `extra["scope"]` is a further one of a question.
+    `filter` applies to each question that brings no session; `extra["scope"]` of a question is a further condition.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Loop:
         self.retrievers: dict[str | None, Retriever] = {None: retriever} | dict(others or {})
         self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
         self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
-            name: MicroBatcher(one.retrieve) for name, one in self.retrievers.items()
+            name: MicroBatcher(each.retrieve) for name, each in self.retrievers.items()
         }
         self._has_shown = False  # a traceback
         self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
@@ -121,14 +121,14 @@ class Loop:
         return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
 
     def _keep_traceback(self, problem: BaseException, session: Session) -> None:
-        """Keep where a part raised what is no message of ours; the first one of a run is shown, too."""
+        """Keep the traceback of an unexpected exception for the log; the first one of a run is also shown."""
         if isinstance(problem, GnnragError):
             return
         text = "".join(traceback.format_exception(problem))[-_LONGEST_TRACEBACK:]
         session.traceback = session.traceback or text
         if not self._has_shown:
             self._has_shown = True
-            logger.error("question %s: a part raised; further ones are in log.jsonl\n%s", session.question_id, text)
+            logger.error("question %s: unexpected exception; later ones: see log.jsonl\n%s", session.question_id, text)
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
         """Propose, retrieve, absorb; then select. Returns the evidence, and how many rounds followed the first."""
@@ -159,13 +159,13 @@ class Loop:
         if session.filter:
             queries = [replace(query, filter=session.filter) for query in queries]
         session.count_queries(queries)
-        found = await self.search(queries, session)
+        results = await self.search(queries, session)
         rankings = []
         # A failed retrieval in the first round fails the question, unless the method allows it (`may_miss`) and another
         # query of that round succeeded.
-        is_tolerated = self.method.may_miss and not all(isinstance(r, Exception) for r in found)
+        is_tolerated = self.method.may_miss and not all(isinstance(r, Exception) for r in results)
         must_succeed = round_ == 0 and not is_tolerated
-        for result, query in zip(found, queries, strict=True):
+        for result, query in zip(results, queries, strict=True):
             # A GnnragError (damaged files, wrong settings) fails the question in any round.
             if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
                 raise result
@@ -196,24 +196,24 @@ class Loop:
         return [rankings[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return what decides a ranking (`origin` does not), so that equal queries of all questions share it.
+        """Return all that decides the ranking of a query; all questions share the rankings of equal queries.
 
-        Those of one question that differ only in case and spaces are equal (`Session.spelling`). A retriever that asks
-        roles counts their calls in the session, so its rankings are cached for one question only. If they were shared,
-        the counts would depend on which question comes first.
+        Within a question, case and spaces do not tell queries apart (`Session.spelling`). A retriever that asks roles
+        counts their calls in the session, so its rankings are cached for one question only: if they were shared, the
+        counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, query.seeds, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""
-        found: dict[Query, Ranking | Exception] = {}
+        """Ask the retrievers in turn: the trace has a fixed order. Retrievers that ask roles are not batched."""
+        by_query: dict[Query, Ranking | Exception] = {}
         for name in dict.fromkeys(query.retriever for query in queries):
             mine = [query for query in queries if query.retriever == name]
             retriever, batcher = self.retrievers[name], self._batchers[name]
             rankings = await (retriever.retrieve_for(mine, session) if retriever.asks_roles else batcher(mine))
-            found.update(zip(mine, rankings, strict=True))
-        return [found[query] for query in queries]
+            by_query.update(zip(mine, rankings, strict=True))
+        return [by_query[query] for query in queries]
 
     async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
         if evidence.answer is not None:
@@ -221,10 +221,10 @@ class Loop:
         passages = self.lookup(evidence.context)
         task = ReaderTask(question, passages, evidence.notes, self.style, self.words)
         answer = await self.reader(task, session)
-        row = {k: v for k, v in asdict(answer).items() if k != "citations" or v}  # none: left out
+        row = {k: v for k, v in asdict(answer).items() if k != "citations" or v}  # without empty citations
         session.record("answer", **row)
-        silent = not answer.text and "reader_failed" not in answer.flags
-        session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
+        abstains = not answer.text and "reader_failed" not in answer.flags
+        session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if abstains else [])]))
         return answer.text
 
 
@@ -234,7 +234,7 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         if not query.text.strip():
             raise ValueError("a method proposed an empty query")
         if query.retriever not in retrievers:
-            known = ", ".join(sorted(name for name in retrievers if name)) or "no further one"
+            known = ", ".join(sorted(name for name in retrievers if name)) or "its main one"
             raise ValueError(f"the run has no retriever {query.retriever!r}, only {known}")
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:

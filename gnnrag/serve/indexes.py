@@ -261,6 +261,7 @@ class Server:
         self.service, self.limits = service, service.limits
         self.served = {name: ServedIndex(service, name) for name in service.indexes}
         self._turns = asyncio.Semaphore(self.limits.asking)
+        self._searches = asyncio.Semaphore(self.limits.asking)  # of their own: a search takes a tenth of a question
 
     def find(self, name: str, caller: Caller, right: Right = "ask") -> ServedIndex:
         """Return an index that a caller may ask or write. Problem: it may not, or there is none."""
@@ -276,7 +277,7 @@ class Server:
     ) -> list[SearchHit]:
         """Return the passages of a query. Problem: as of a question."""
         try:
-            async with asyncio.timeout(self.limits.seconds), self._turns:
+            async with asyncio.timeout(self.limits.seconds), self._searches:
                 index = await served.check(Ask(query, retriever=retriever, filter=condition))
                 return await index.asearch(query, k, retriever=retriever, filter=condition)
         except asyncio.CancelledError as error:

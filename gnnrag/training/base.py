@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 @dataclass
 class RunContext:
-    """Processes that a training runs in, and whom it tells."""
+    """The processes of a training, and its callbacks."""
 
     accelerator: Accelerator  # devices and processes
     stop: Callable[[], bool] = lambda: False  # asked before each step; true saves the state and ends
-    on_note: Callable[[str], None] = lambda note: None  # told what a person should know
+    on_note: Callable[[str], None] = lambda note: None  # gets messages for the user
     command: str = ""  # the command line, for the model card
 
     @property
     def share(self) -> slice:
-        """Which of some items are this process's."""
+        """The slice of a list that is this process's share."""
         return slice(self.accelerator.process_index, None, self.accelerator.num_processes)
 
     def gather(self, rows: Report) -> Report:
@@ -52,19 +52,19 @@ class RunContext:
 
 def shut_down(accelerator: Accelerator) -> None:
     """Shut the process group down once all processes are here; nothing may be exchanged afterwards."""
-    # Gloo's threads drop an exchange's tensors after its end, under Python's lock: an interpreter that ends just then
-    # kills the process (SIGABRT, one in ten with torch 2.13).
+    # Gloo's threads free the tensors of a collective after it has ended, and need the GIL for it: an interpreter that
+    # exits just then kills the process (SIGABRT, one in ten with torch 2.13).
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
-        time.sleep(0.2)  # without Python's lock, which they wait for
+        time.sleep(0.2)  # releases the GIL for them
     accelerator.end_training()
 
 
 class Draws:
-    """Items that each place of each batch takes: several sets by the square root of their size, each without repeats.
+    """The items of all batches. A set is drawn with a probability by the square root of its size, its items in turn.
 
     A set used up is shuffled anew. A step's batch is a pure function of seed and step: the same for a resumed run and
-    in every process. `shares` are factors of the sets' probabilities, 1 if missing; `together`: one set a batch.
+    in every process. `shares` multiply the sets' probabilities (default 1); `together`: all of a batch is of one set.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Draws:
             self._items.reshape(-1)[places] = np.concatenate(order)[: len(places)] if order else 0
 
     def __getitem__(self, step: int) -> list[tuple[str, int]]:
-        """Return set and item of each place of a batch."""
+        """Return the batch of a step: pairs of set and item."""
         rows = zip(self._chosen[step].tolist(), self._items[step].tolist(), strict=True)
         return [(self._names[number], item) for number, item in rows]
 
 
 class Training(ABC):
-    """Training outside of the questions of `fold`, reported on (None: none); folds share `data`, from `open`."""
+    """One training. The questions of `fold` (None: of none) are held out to report on; folds share `data` of `open`."""
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
     columns: ClassVar[tuple[str, ...]]  # metrics of the final table
@@ -117,7 +117,7 @@ class Training(ABC):
     # ------------------------------------------------------------------------------------------ settings and data
     @classmethod
     def settle(cls, config: Any) -> Any:
-        """Return settings with what they leave open written out, so that a checkpoint names what it reads."""
+        """Return the settings with open defaults resolved, so that a checkpoint records what was really used."""
         return config
 
     @classmethod
@@ -147,17 +147,17 @@ class Training(ABC):
 
     @property
     def seen_before(self) -> frozenset[str]:
-        """Hashes of those that shaped the checkpoint that it starts from."""
+        """Hashes of the questions that shaped the checkpoint that training starts from."""
         start = getattr(self.config, "start", None)
         return (read_seen(Path(start)) if start else None) or frozenset()
 
     def draws(self, items: Mapping[str, Sized], together: bool = False) -> Draws:
-        """Return which item of which set each place of each batch takes; see `Draws`."""
+        """Return the items of all batches; see `Draws`."""
         config, counts = self.config, {name: len(rows) for name, rows in items.items()}
         return Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, self.shares(), together)
 
     def shares(self) -> Mapping[str, float]:
-        """Return factors of the sets' probabilities."""
+        """Return a factor for the probability with which each set is drawn."""
         return {name: one.share for name, one in self.config.sets.items()}
 
     # ---------------------------------------------------------------------------------- network, report, checkpoint
@@ -168,7 +168,7 @@ class Training(ABC):
     def fit(self, run: TrainingRun) -> Any:
         """Train, in the project's own loop if not overridden; None where it was stopped.
 
-        What is returned goes to `report` and `folders`; its `kept_step` and `kept_metrics` are of the weights kept.
+        The result goes to `report` and `write`; its `kept_step` and `kept_metrics` are those of the weights kept.
         """
         fit, context = self.config.fit, self.context
         run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
@@ -178,7 +178,7 @@ class Training(ABC):
 
     @abstractmethod
     def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
-        """Return all rows (`set`, `id`, `metrics`) in every process, and facts for the record; kept weights are set."""
+        """Return all rows (`set`, `id`, `metrics`), in every process, and facts for the record, of the kept weights."""
 
     def write(self, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
         """Write weights, record and card into a folder."""
@@ -257,12 +257,12 @@ def _save(training: Training, fitted: Any, record: Mapping[str, Any], folder: Pa
 
 
 def _refuse_seen(training: Training) -> None:
-    """Raise ConfigError where a question to report on shaped the checkpoint that training starts from, or this one."""
+    """Raise ConfigError if a question to report on trains or validates, here or in the checkpoint it starts from."""
     seen = training.seen
     for name, parts in training.parts.items():
         if shaped := [id_ for id_ in parts.report if seen_hash(id_) in seen]:
             raise ConfigError(
                 f"set {name}: {len(shaped)} questions to report on, such as {shaped[0]!r}, trained or validated the "
-                "checkpoint that `start` names, or do so under another set; start from one with the same folds and "
-                "folds.report, or give folds.report=null"
+                "checkpoint of `start`, or train or validate in another set; start from a checkpoint with the same "
+                "folds and folds.report, or give folds.report=null"
             )

@@ -108,11 +108,11 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="graph for each question"):
         load_passages(folder)
     (folder / "test.jsonl").write_text(json.dumps(ROG[0]) + "\n" + json.dumps(ROG[1] | {"graph": [["a", "b"]]}) + "\n")
-    with pytest.raises(DataError, match=r"line 2.*no row of RoG's"):
+    with pytest.raises(DataError, match=r"line 2.*no row of RoG"):
         load_dataset(folder, split="test")
     nsm = write_nsm(tmp_path / "nsm")
     (nsm / "entities.txt").write_text("m.06w2sn5\n")
-    with pytest.raises(DataError, match=r"lines of entities\.txt"):
+    with pytest.raises(DataError, match=r"line numbers of entities\.txt"):
         load_dataset(nsm, split="test")
 
 

@@ -12,18 +12,18 @@ import pytest
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_network import window_maker
+from gnnrag.training.config import FoldConfig
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
     ReaderSetConfig,
     ShownConfig,
-    articles_apart,
     draw_shown,
     make_example,
     parts_of,
     windows_learned,
 )
-from gnnrag.types import GoldHop, Question
+from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, network_config
 
 QUESTION = Question(
@@ -55,11 +55,6 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
     assert drawn == [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
     assert all("b" in ids and len(ids) <= 4 and len(set(ids)) == len(ids) for ids in drawn)
     assert all("a" in ids for ids in drawn) and {ids.index("b") for ids in drawn} == {0, 1, 2, 3}
-    hops = [
-        draw_shown(ReaderQuestion("?", ("x",), ("a",), ("a",), ("c", "d")), config, np.random.default_rng(i))
-        for i in range(50)
-    ]
-    assert all("a" in ids for ids in hops) and {ids.index("a") for ids in hops} > {0}
 
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)))
@@ -89,9 +84,14 @@ def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_pa
         assert drawn.spans[:, 1:].tolist() == example.spans[:, 1:].tolist() and not drawn.spans[:, 0].any()
 
 
-def test_articles_report_are_spared_or_train() -> None:
-    titles = [f"t{i}" for i in range(40)]
-    held_out, spare = articles_apart(titles, ReaderSetConfig(held_out=10, spare=5), "salt")
-    assert len(held_out) == 10 and len(spare) == 5 and not held_out & spare
-    half, more = articles_apart(titles, ReaderSetConfig(halved="a", spare=50), "salt")
-    assert 10 < len(half) < 30 and more == {*titles} - half
+@pytest.mark.parametrize("config", [{"held_out": 10}, {"halved": "a"}])
+def test_articles_train_validate_or_report_as_a_whole(config: dict[str, Any]) -> None:
+    passages = [Passage(f"p{i}", f"t{i // 2}", "x") for i in range(80)]
+    questions = [Question(f"q{i}", f"{i}?", ("x",), gold=(f"p{i}",)) for i in range(80)]
+    own = ReaderSetConfig(**config, use="train", leave_out=["q0"], spare=5, validated=7)
+    opened: Any = SimpleNamespace(passages=passages, questions=questions)
+    parts = ReaderSet("toy", own, opened, *[None, None, {}]).divide(FoldConfig(report=None, validation=0.0), None)  # type: ignore[arg-type]
+    articles = [{int(id_[1:]) // 2 for id_ in ids} for ids in (parts.train, parts.validation, parts.report)]
+    assert sum(map(len, articles)) == len(set.union(*articles)), "no article is in two parts"
+    assert len(parts.validation) == 7 and "q0" not in (*parts.train, *parts.report)
+    assert len(articles[2]) == 10 if "held_out" in config else 10 < len(articles[2]) < 30

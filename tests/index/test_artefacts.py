@@ -207,9 +207,10 @@ def test_passages_that_no_index_could_serve(tmp_path, passages, words):
         build(tmp_path / "i", passages)
 
 
-def test_other_data_replace_the_passages(tmp_path):
+def test_other_data_replace_the_passages(tmp_path, caplog):
     build(tmp_path / "i", source={"path": "one"}, names=[])
     build(tmp_path / "i", [*CORPUS, NEW], source={"path": "two"}, names=[])
+    assert "held one and now holds two instead" in caplog.text
     index = Index(tmp_path / "i")
     assert index.source == {"path": "two"} and list(index.passages) == [*CORPUS, NEW]
 

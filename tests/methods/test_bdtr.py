@@ -292,7 +292,7 @@ def test_a_failing_retrieval_empties_one_list_and_the_round_goes_on() -> None:
     prediction, session, _ = run(retriever=ToyRetriever(table))
     assert prediction.error is None and prediction.usage["flags"] == {"retriever_failed": 1}
     assert set(prediction.ranking) == set("abcefgz")
-    assert {"event": "retriever_failed", "query": "fast1", "message": "disk"} in session.events
+    assert {"event": "retriever_failed", "query": "fast1", "message": "RuntimeError: disk"} in session.events
 
 
 def test_the_trace_tells_how_it_was_found() -> None:

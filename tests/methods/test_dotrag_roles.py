@@ -64,7 +64,7 @@ def edited(schema: Schema) -> Schema:
 SCHEMA = edited(draft(GRAPH))
 INDEX: Any = SimpleNamespace(
     knowledge=GRAPH, embedder=HashEmbedder(), position={"c0": 0, "c1": 1},
-    passages=[SimpleNamespace(title="Solaris"), SimpleNamespace(title="Andrei T")],
+    lookup=lambda ids: [SimpleNamespace(title={"c0": "Solaris", "c1": "Andrei T"}[id_]) for id_ in ids],
 )  # fmt: skip
 ASKED = Question("q", "when did films by the director of Solaris come out", ("1975",),
                  "movie_to_director_to_movie_to_year", extra={"anchor": "Solaris", "nodes": ["1975"]})  # fmt: skip

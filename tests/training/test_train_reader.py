@@ -14,7 +14,7 @@ from gnnrag.parts import set_up
 from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.run.rundir import read_seen, seen_hash
 from tests.helpers.tiny_encoder import make_tiny_encoder
-from tests.helpers.trainings import read, reported, rows_of
+from tests.helpers.trainings import read, reported
 from tests.helpers.tuned import base_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,17 +65,3 @@ def test_a_training_starts_from_another(folder: Path) -> None:
     assert call(folder, f"start={first}", "folds.report=1", "fit.lr=1e-9", "fit.steps=1", "run.name=second") == 0
     before, after = weights(first), weights(folder / "runs" / "second")
     assert before.keys() == after.keys() and all(value.allclose(after[name]) for name, value in before.items())
-
-
-@pytest.mark.slow
-def test_articles_that_are_held_out_report_alone(folder: Path) -> None:
-    out = rows_of(SAMPLE / "questions.dev.jsonl")[0]["id"]
-    more = ["sets.sample.use=train", "sets.sample.held_out=25", f"sets.sample.leave_out=[{out}]", "fit.steps=1"]
-    assert call(folder, *more, "run.name=articles") == 0
-    title = {row["id"]: row["title"] for row in rows_of(SAMPLE / "corpus.jsonl")}
-    articles = {row["id"]: {title[id_] for id_ in row["gold"]} for row in rows_of(SAMPLE / "questions.dev.jsonl")}
-    parts = read(folder / "runs" / "articles" / "folds.json")["sample"]
-    learned = {*parts["train"], *parts["validation"]}
-    apart = set.union(*(articles[id_] for id_ in parts["report"])) - set.union(*(articles[id_] for id_ in learned))
-    assert parts["report"] and all(articles[id_] & apart for id_ in parts["report"])
-    assert out not in learned | set(parts["report"]) and len(learned) + len(parts["report"]) == 11

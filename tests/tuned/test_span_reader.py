@@ -61,8 +61,7 @@ def place(item: SpanItem, passage: int, words: str) -> tuple[int, int, int]:
 
 def test_a_passage_is_read_with_the_sentence_that_leads_to_it(folder: Path) -> None:
     config = network_config(folder)
-    item = item_of(config, QUESTIONS[0].text, shown("a", "b"))
-    bridge = window_maker(config).tokenizer.decode(item.windows[1].ids)
+    bridge = window_maker(config).tokenizer.decode(item_of(config, QUESTIONS[0].text, shown("a", "b")).windows[1].ids)
     assert "father" in bridge.split("[SEP]")[1].replace(" ", "")
 
 
@@ -74,9 +73,7 @@ def test_likely_spans_are_candidates(folder: Path) -> None:
     assert all(0 <= last - first < 24 for _, first, last in likely_spans(chances, 4000))
     item = item_of(network_config(folder), QUESTIONS[0].text, shown("a", "b"))
     assert item.candidate(place(item, 0, "born in London")) == Candidate("born in London", 0, 17, 31)
-    window, _, last = place(item, 0, "London")
     assert item.candidate(place(item, 0, ".")) is None, "it says nothing"
-    assert item.candidate((window, last, last)) is None or place(item, 0, "London")[1] == last, "a part of a word"
 
 
 def test_answers_are_the_likeliest_spans_and_windows_compete(folder: Path) -> None:
@@ -151,8 +148,9 @@ def test_the_span_loss_is_that_of_each_window_and_of_all_together(folder: Path) 
         texts = [logits[i, w.first : w.first + len(w.spans), side].exp().sum() for i, w in enumerate(windows)]
         right = logits[1, example.spans[0, 1 + side], side]
         # P(no answer in window 0), P(the place | window 1), P(the place | both windows)
-        expected += (np.log1p(texts[0]) + np.log1p(texts[1]) - right) / 2 + np.log1p(sum(texts)) - right
-    assert len(example.spans) == 1 and span_loss(example, logits).item() == pytest.approx(expected.item(), abs=1e-4)
+        alone = texts[0].log1p() + texts[1].log1p() - right
+        expected += float(alone / 2 + (texts[0] + texts[1]).log1p() - right)
+    assert len(example.spans) == 1 and span_loss(example, logits).item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
@@ -165,8 +163,6 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     round_weights(fresh)
     assert read_alone(model, [item]) == read_alone(fresh, [item])
     assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
-    written = json.loads((path / "gnnrag.json").read_text("utf-8"))
-    assert written["role"] == "reader" and written["kind"] == "span" and written["base"]["name"] == config.base
 
 
 def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:

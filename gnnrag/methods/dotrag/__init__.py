@@ -51,36 +51,36 @@ class DotRAG(Method):
     schema_file: str | None = None
     set_questions: Literal["auto", "always", "never"] = "auto"  # which questions ask for a set: by their wording (auto)
     top_k: Count = 200  # passages asked for per query
-    # true, the paper's text: all nodes from tau on are anchors (else at most 5 that are near the best one, which may be
-    # below tau); weak verdicts count, queries that mean the same and more than five a round and DOT are sent; a
-    # complete path goes if a longer accepted one contains it
+    # true, as in the paper: all nodes from tau on are anchors (else at most 5 that are near the best one, which may be
+    # below tau); weak verdicts count; a round may have more than five queries, also two that mean the same; a complete
+    # path is dropped if a longer accepted one begins with it
     literal: bool = False
     # S1, concepts and their anchors
     by_name: bool = True  # anchors by name before meaning; false: by cosine alone
     tau: float = 0.6  # least cosine of an anchor that is found by meaning
-    topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
+    topics_only: bool = False  # a broad question starts from its topics alone, as in the paper's prompt
     # S2, rules and the region of a DOT
-    hops: Count = 3
+    hops: Count = 3  # h_max, from the anchors
     max_nodes: Count | None = 5000  # a larger DOT keeps at most so many nodes of each layer
-    hub_degree: Count | None = 500  # nodes with more neighbours are hubs, which are not passed
-    # off: all types may appear; strict: those of the rules; soft: also those that a walk to the answer, or any
-    # neighbour of the anchors, needs; and a search that accepts nothing in two rounds goes on without a filter
+    hub_degree: Count | None = 500  # nodes with more neighbours are hubs: paths do not pass through them
+    # types that may appear. off: all; strict: those of the rules; soft: also those that are needed to reach the
+    # answer, or any neighbour of the anchors; after two rounds without an accepted path the filter is dropped
     type_filter: Literal["soft", "strict", "off"] = "soft"
     terminal_only: bool = True  # types of the answer end paths; false: they are expanded like any other
     # S3, the search
-    rounds: Count = 3
-    top_nodes: Count | None = None  # destinations a round; null: 20, or 50 where the question asks for a set
-    node_score: Literal["relations", "node"] = "relations"  # cosine of the node, or 0.9 of a relation's at it if more
-    paths_per_target: Count = 3  # from each anchor to each destination
-    paths_per_round: Count = 30  # paths that are judged
-    spread_paths: bool = True  # one of each destination before any second; false: all of the best ones
+    rounds: Count = 3  # T_max
+    top_nodes: Count | None = None  # K, destinations of a round; null: 20, or 50 if the question asks for a set
+    node_score: Literal["relations", "node"] = "relations"  # the node's cosine, or 0.9 of its best relation's if higher
+    paths_per_target: Count = 3  # P, from each anchor to each destination
+    paths_per_round: Count = 30  # C, paths that are judged
+    spread_paths: bool = True  # one path of each destination before any second; false: all of the best destinations
     pattern_judge: Literal["auto", "always", "never"] = "auto"  # verdicts for patterns: where a set is asked for (auto)
     early_stop: bool = True  # false: all rounds, and destinations of any cosine
     # S4, the evidence
     nodes: Literal["terminal", "path", "resolved"] = "terminal"  # ends of complete paths; all on paths; and of passages
     passages: Count = 20  # for the reader
     tokens: Count = 6000  # of the passages together, and of the paths
-    passage_score: Literal["cosine", "retriever"] = "cosine"  # of question and passage: or as the retriever ranks them
+    passage_score: Literal["cosine", "retriever"] = "cosine"  # with the question; or the retriever's score
     edge_bonus: float = 0.1  # for a passage that states an edge of an accepted path
     # passages of accepted paths come first, are ranked among the retriever's, or are alone
     order: Literal["paths_first", "mixed", "paths_only"] = "paths_first"
@@ -172,7 +172,7 @@ class DotRAG(Method):
         return [Query(text, top_k=self.top_k, origin=origin) for text, origin in kinds.items()]
 
     async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
-        """Nothing is left to follow: ask once for another direction."""
+        """Ask once for a query in a new direction, as no query is left."""
         history = tuple(text for text, _ in dot.issued)
         accepted = tuple(describe(self.index.knowledge, path.nodes) for path in dot.accepted[:20])
         task = RedirectTask(state.question, dot.rules, dot.concept, history, accepted, self.rounds - state.round)

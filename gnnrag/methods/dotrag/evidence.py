@@ -48,8 +48,8 @@ def aggregate(accepted: Sequence[AcceptedPath], by_support: bool) -> Findings:
 def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Sequence[int]]) -> Findings:
     """Return what all DOTs found.
 
-    A path's end must touch a hub of every concept in `must_touch`: complete paths that meet fewer conditions than the
-    best are partial. The anchor of a DOT that had nowhere to go is a path of its own.
+    The end of a path should touch a hub of every concept in `must_touch`: complete paths that touch fewer than the best
+    become partial. The anchors of a DOT without neighbours are paths of their own.
     """
     accepted = [path for dot in dots for path in dot.accepted]
     near = [set(hubs).union(*(graph.adjacency.neighbours_of(h).tolist() for h in hubs)) for hubs in must_touch]

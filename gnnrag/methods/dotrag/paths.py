@@ -15,13 +15,13 @@ from gnnrag.text.tokens import estimate_tokens
 
 Label = Literal["complete", "partial", "irrelevant"]
 Pattern = tuple[tuple[str, ...], ...]  # for each edge, its predicates; "~" in front of those stated the other way round
-RELATION_WEIGHT = 0.9  # a node counts as much as this share of its best relation
+RELATION_WEIGHT = 0.9  # a node scores at least this share of its best relation's cosine
 MAX_WALKED = 100_000  # steps spent on finding the paths of a pattern
 
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """The verdict on one path; a partial one may bring the question that leads on. `guessed`: no judge was heard."""
+    """The verdict on one path. A partial one may have a `next_question`. `guessed`: no judge labelled this path."""
 
     id: str
     label: Label

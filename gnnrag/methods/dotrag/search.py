@@ -108,11 +108,11 @@ class TypedGraph:
         scores: np.ndarray,
         scope: np.ndarray | None = None,
     ) -> Region:
-        """Grow a DOT from anchors, which are inside whatever their type.
+        """Grow the region of a DOT from its anchors, which are inside whatever their type.
 
-        Nodes of types that are terminal only, and hubs of types that nobody named as passable, end paths but do not
-        continue them. `settings` are those of `DotRAG`; `scores` (num_entities,) decide what a hub and the size guard
-        keep; `scope` (num_entities,) bool: what passages that pass the question's filter name.
+        Nodes of terminal-only types end paths and do not continue them; nor do hubs, unless the rules name their type
+        as passable. `settings` are those of `DotRAG`. `scores` (num_entities,) decide which neighbours of a hub, and
+        which nodes of a region that is too large, are kept. `scope` (num_entities,) bool: entities that may appear.
         """
         wanted, notes = self._loosened(anchors, wanted) if settings.type_filter == "soft" else (wanted, [])
         degree, hub_degree = self.adjacency.degree, settings.hub_degree
@@ -192,7 +192,7 @@ class Dot:
         return True
 
     def follow_up(self, vector: Callable[[str], np.ndarray]) -> None:
-        """Take what partial paths ask for into the round, the surest first; `vector` embeds a query."""
+        """Begin a round with the questions of partial paths, most confident first; `vector` embeds a query."""
         self.queries = []
         for _, text in sorted(self.pending, key=lambda pair: -pair[0]):
             self.admit(text, vector(text))
@@ -202,7 +202,7 @@ class Dot:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.
 
         `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
-        of equal length are ordered by the mean similarity of their edges, less for hubs inside.
+        of equal length are ordered by the mean similarity of their edges, minus a penalty for hubs on the way.
         """
         s, near = self.settings, self.region.near
         scores = node_scores(near, nodes, relations if s.node_score == "relations" else None)
@@ -230,7 +230,7 @@ class Dot:
         return RoundPaths(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
     def accept(self, round_paths: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
-        """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
+        """Keep the accepted paths; return how many are new. Partial ones that lead on leave their question pending."""
         fresh: list[AcceptedPath] = []
         self.judged.update(round_paths.paths)
         least = 0.0 if self.settings.literal else MIN_CONFIDENCE

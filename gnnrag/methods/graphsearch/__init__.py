@@ -82,7 +82,7 @@ class Reflection:
 
 @dataclass
 class SideState:
-    """What one side of one question knows."""
+    """The state of one side of a question."""
 
     name: Side
     source: str
@@ -95,7 +95,7 @@ class SideState:
     done: bool = False
 
     def put(self, position: int, view: View) -> None:
-        """Give an item what was retrieved for it."""
+        """Store what was retrieved for an item."""
         self.views[position] = view
         self.items[position] = replace(self.items[position], context=view.text, context_ids=view.ids)
 
@@ -179,7 +179,7 @@ class GraphSearch(Method):
         ]
 
     async def _next(self, state: State, side: SideState, session: Session) -> list[int]:
-        """Return which items are to be retrieved: the next one, grounded, and later ones that refer to nothing."""
+        """Return which items to retrieve for: the next one, grounded, and later ones that need no grounding."""
         while not side.done:
             waiting = [i for i in range(len(side.items)) if i not in side.views]
             ready = [i for i in waiting if i == waiting[0] or not self.must_ground(side, i)]
@@ -198,7 +198,7 @@ class GraphSearch(Method):
         return []
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Refine what came back; answer in order; a side that is through drafts, checks and expands."""
+        """Refine the retrieved contexts, and answer in order; a side with all answers drafts, checks and expands."""
         sides: list[SideState] = state.memory["sides"]
         retrieved: dict[tuple[str, int], list[Ranking]] = {}
         for (side, i, channel), ranking in zip(state.memory["plan"], rankings, strict=True):
@@ -231,7 +231,7 @@ class GraphSearch(Method):
         session.record("background", side=side.name, refined=refined.text, context_ids=list(view.ids))
 
     async def _settle(self, state: State, side: SideState, session: Session) -> None:
-        """Go on with a side as far as what was retrieved allows."""
+        """Refine, answer and reflect on one side, as far as its retrieved contexts allow."""
         items = side.items
         fresh = [i for i in sorted(side.views) if items[i].refined is None]
         jobs = [partial(self.refine, state.question, side.name, items[i].query, side.views[i]) for i in fresh]
@@ -254,7 +254,7 @@ class GraphSearch(Method):
         side.done = not queries
 
     async def select(self, state: State) -> Evidence:
-        """The merged context, the answer from it (FIN), and all passages ranked."""
+        """Return all passages ranked, the merged context, and the answer from it (FIN)."""
         ranked = state.pool.ranked()
         if self.promote == "cited":
             ranked = promote(ranked, state.memory["cited"])
@@ -287,7 +287,7 @@ class GraphSearch(Method):
         session.record("decomposition", side=side.name, written=side.plan, parts=list(parts))
 
     def must_ground(self, side: SideState, position: int) -> bool:
-        """Tell whether a sub-query refers to earlier ones (or, as released, might)."""
+        """Tell whether a sub-query must be grounded: if it refers to earlier ones, or (`always`) if it might."""
         item, always = side.items[position], self.graph_grounding == "always"
         if item.kind == "expanded" or "grounding" in self.ablate:
             return False
@@ -311,7 +311,7 @@ class GraphSearch(Method):
         return str(grounded.text)
 
     def retrieval_string(self, item: HistoryItem, side: Side) -> str:
-        """Return what goes to the retriever for a sub-query; empty where only placeholders are left."""
+        """Return the text that is searched for a sub-query; empty if it has only placeholders."""
         as_released = self.triple_text == "letters_only"
         if item.kind == "expanded" or (side == "semantic" and as_released):
             return item.query
@@ -327,7 +327,7 @@ class GraphSearch(Method):
         return without_placeholders(item.query)
 
     async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> TextResult:
-        """Return what helps in a view (CR)."""
+        """Return the part of a view that helps with a query, in words (CR)."""
         if "refinement" in self.ablate:
             return TextResult(view.text)
         if view == View():
@@ -353,7 +353,7 @@ class GraphSearch(Method):
         return str(answer.text)
 
     async def reflect(self, question: Question, side: SideState, session: Session) -> list[str]:
-        """Draft, check and expand (LD, EV, QE); returns new queries, none where the side has done."""
+        """Draft, check and expand (LD, EV, QE); returns the new queries, none if the side is done."""
         side.rounds += 1
         passages, context = self.index.lookup(side.pool.top(SHOWN)), self.history(side, session)
         if "drafting" not in self.ablate:
@@ -374,7 +374,7 @@ class GraphSearch(Method):
         task = replace(task, analysis=check.analysis, earlier=asked)
         expansion = await self.roles["expander"](task, session)
         queries = list(expansion.queries)
-        if not self.released:  # which asks again what was asked before
+        if not self.released:  # the released code repeats earlier queries
             known = {normalised(query) for query in earlier}
             queries = list({normalised(query): query for query in queries if normalised(query) not in known}.values())
             queries = queries[:MAX_EXPANSIONS]

@@ -46,16 +46,16 @@ class MGranRAG(Method):
     # none: all candidates are read; skip: those read before are dropped, which takes fewer tokens; refill: they are
     # dropped, and the next in rank are taken
     skip_read: Literal["none", "skip", "refill"] = "skip"
-    # phrases that are named: off, edges to nodes there are, both: also new nodes
+    # what phrases named as evidence add to the graph. off: nothing; edges: to existing nodes; both: new nodes, too
     expand_graph: Literal["off", "edges", "both"] = "both"
     psi_norm: Literal["supported", "all"] = "supported"  # sub-questions of the mean in eq. 1: supported ones, or all
     keep_rule: bool = True  # drop weak evidence
-    sentence_scope: Literal["memory", "new"] = "memory"  # weigh all evidence, or only the round's
-    merge_keywords: Literal["union", "replace"] = "union"  # phrases of a sentence found again
-    augment_new: bool = False  # the augmented query states all of the round's evidence, not what fully supports alone
+    sentence_scope: Literal["memory", "new"] = "memory"  # evidence that seeds: all, or this round's
+    merge_keywords: Literal["union", "replace"] = "union"  # phrases of a sentence extracted again
+    augment_new: bool = False  # the augmented query takes all new evidence, not only what fully supports (`chosen`)
     similar: Annotated[int, Ge(1)] | None = 400  # passages whose similarity counts (eq. 2); null: all
-    # true, as the released code: (1) sub-questions are sorted; (2) the augmented query has its labels; (3) phrases that
-    # differ in case are different unless their vectors agree
+    # true, as in the released code: (1) sub-questions are sorted; (2) the augmented query is labelled as there;
+    # (3) phrases that differ in case are different unless their vectors agree
     released: bool = False
     # named phrases are aligned with graph nodes by vector and text, or by text alone
     phrase_match: Literal["embedding", "exact"] = "embedding"
@@ -67,7 +67,7 @@ class MGranRAG(Method):
     reads = ("hierarchy", "phrase_vectors", "embeddings")
 
     def setup(self) -> None:
-        """Prepare the graph, and who aligns phrases with its nodes."""
+        """Prepare the graph, its PageRank, and the alignment of phrases with its nodes."""
         self.graph = self.index.hierarchy
         vectors = self.index.phrase_vectors if self.phrase_match == "embedding" else None
         self.aligner = PhraseAligner(self.graph, vectors, self.index.embedder, self.phrase_same, not self.released)
@@ -112,7 +112,7 @@ class MGranRAG(Method):
         cosines = ranking.scores if ranking.branch == "cosine" else ranking.normalised()
         similarity = {self.index.position[i]: float(s) for i, s in zip(ranking.ids, cosines, strict=True)}
 
-        def score_nodes() -> np.ndarray:  # shape (num_nodes,), or (0,) where nothing is weighed
+        def score_nodes() -> np.ndarray:  # shape (num_nodes,), or (0,) if no node has weight
             reset, walk = self.reset_and_walk(state, similarity)
             if "ppr" in self.ablate:
                 return reset
@@ -133,12 +133,12 @@ class MGranRAG(Method):
         state.session.record("mgranrag", round=state.round, before=list(ranking.ids[:10]), after=memory["ranked"][:10])
 
     async def select(self, state: State) -> Evidence:
-        """The last round's ranking; the reader sees its first passages."""
+        """Return the last round's ranking; the reader sees its first passages."""
         ranked = state.memory.get("ranked", [])
         return Evidence(ranked[:TOP_K], ranked[:READER_TOP_K])
 
     async def _read(self, state: State) -> None:
-        """Ask for the evidence in the candidates, weigh it (eq. 1), and take it into memory."""
+        """Extract the evidence in the candidates, compute its confidence (eq. 1), and add it to the memory."""
         memory, graph = state.memory, self.graph
         evidence: EvidenceMemory = memory["evidence"]
         chosen = [self.index.position[i] for i in memory["next"]]

@@ -49,11 +49,11 @@ class ExtractedEvidence:
     flags: tuple[str, ...] = ()
 
 
-FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
+FIRST_QUESTION = 10  # number of the question in the prompt; sub-questions follow. The example has lower numbers.
 
 
 class EvidenceRow(ReplyModel):
-    """A sentence of a reply that helps: its number, its text, and by question `T` (answers) or `P` (a clue)."""
+    """A supporting sentence: number, text, and for each question it helps `T` (answers it) or `P` (is a clue)."""
 
     id: int
     text: str = ""
@@ -99,8 +99,7 @@ def render_sentences(sentences: Sequence[ShownSentence]) -> Shown:
 def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[EvidenceUnit, ...]:
     """Return the evidence of a reply: a JSON object with a list `evidence`, else MalformedError.
 
-    Left out are numbers of sentences that were not `shown` or of unknown questions, and all records of a sentence but
-    the first.
+    It skips sentences that were not `shown`, labels of unknown questions, and all but the first record of a sentence.
     """
     evidence: dict[int, EvidenceUnit] = {}
     for record in read_as(EvidenceReply, text).evidence:
@@ -115,15 +114,15 @@ def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[Evi
 
 @part("role", "evidence_extractor.offline")
 class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
-    """Labels two kinds of sentences.
+    """Labels two kinds of sentences. An anchor is a passage whose title the question names.
 
-    1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
-    about that thing), with the bridge as key phrase. 2. Of that passage and of a bridge's passage: the one that shares
-    most words with the words of the question that name nothing (`T`). Sub-question k is taken to be about anchor k.
+    1. In each anchor, the first sentence that names a bridge, with the bridge as key phrase: `P` for the question, `T`
+    for sub-question k, taken to be about anchor k; without that sub-question, `T` for the question.
+    2. In each anchor and bridge's passage, the sentence that shares most words with the question, names aside (`T`).
     """
 
-    max_bridges: int = 3  # bridges out of the things that the question names
-    frontier: int = 2  # passages searched for bridges when the question names nothing
+    max_bridges: int = 3  # bridges followed
+    frontier: int = 2  # passages searched for bridges if the question names no title
 
     async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         question = self.finder.read(task.question.text)
@@ -165,7 +164,7 @@ def _names(sentence: str, name: str) -> bool:
 
 @part("role", "evidence_extractor.oracle")
 class OracleEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
-    """For each gold passage that is read: the sentences with the hop's answer, else its first one.
+    """Labels, in each gold passage that is read, up to two sentences with the hop's answer, else the first two.
 
     The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
     """
@@ -175,9 +174,9 @@ class OracleEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
         evidence = {}
         for number, hop in enumerate(hops, start=1):
             shown = [i for i, s in enumerate(task.sentences) if s.passage == hop.gold]
-            telling = [i for i in shown if words(hop.answer) and _names(task.sentences[i].text, hop.answer)]
+            with_answer = [i for i in shown if words(hop.answer) and _names(task.sentences[i].text, hop.answer)]
             own = {0: "T" if number == len(hops) else "P", number: "T"}
             labels = own if number <= len(task.parts) else {0: "T"}
-            for i in (telling or shown)[:2]:
+            for i in (with_answer or shown)[:2]:
                 evidence[i] = _as_evidence(self.index, task, i, labels, hop.answer)
         return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))

@@ -18,7 +18,7 @@ from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import cached, phrase_key
 
 GAIN = {"T": 1.0, "P": 0.5}  # g: how much a label supports a question; a label that is absent counts 0
-# f of a phrase: named as evidence, only there, in the question (constants of the released code)
+# f(w) of eq. 4 for a phrase that is named as evidence, only contained in it, or in the question (released code)
 NAMED, UNNAMED, ASKED = 3.0, 1.5 / 610, 1.5
 _DIGITS = re.compile(r"\d+")
 
@@ -46,12 +46,12 @@ def confidence(labels: Mapping[int, str], num_subquestions: int, norm: str = "su
     The mean is over `all` sub-questions (as printed), or those `supported` (as released).
     """
     gains = [GAIN[label] for number, label in labels.items() if number]
-    share = num_subquestions if norm == "all" else len(gains)
-    return GAIN.get(labels.get(0, ""), 0.0) + (sum(gains) / share if share else 0.0)
+    count = num_subquestions if norm == "all" else len(gains)
+    return GAIN.get(labels.get(0, ""), 0.0) + (sum(gains) / count if count else 0.0)
 
 
 def is_kept(labels: Mapping[int, str]) -> bool:
-    """Return the released keep rule: `T` on the question, or `T` or `P` on any sub-question."""
+    """Tell whether the released code keeps this evidence: `T` on the question, or `T` or `P` on a sub-question."""
     gains = [GAIN[label] for number, label in labels.items() if number]
     return labels.get(0) == "T" or sum(gains) >= 0.5
 
@@ -65,7 +65,7 @@ class EvidenceMemory:
     read_so_far: set[int] = field(default_factory=set)  # positions of passages
 
     def merge(self, units: Iterable[EvidenceUnit], keywords: str = "union") -> None:
-        """Take in a round: newest text, highest psi, all labels (stronger stays), `union` of phrases or `replace`."""
+        """Add evidence. A known sentence gets the new text, highest psi, stronger labels, `union` of phrases."""
         self.new = set()
         for unit in units:
             self.new.add(unit.node)
@@ -81,9 +81,9 @@ class EvidenceMemory:
         return sorted(self.units.values(), key=lambda unit: -unit.psi)
 
     def chosen(self, num_subquestions: int, all_new: bool = False) -> list[EvidenceUnit]:
-        """Return what the augmented query states: the best K full units, then the others found this round.
+        """Return the evidence of the augmented query: the best K full units, then the other full ones of this round.
 
-        With `all_new`, as in the paper: the best K found before, full or not, then all found this round.
+        With `all_new`, as in the paper: the best K of earlier rounds, full or not, then all of this round.
         """
         if all_new:
             before, new = ([u for u in self.ranked() if (u.node in self.new) is is_new] for is_new in (False, True))
@@ -109,7 +109,7 @@ class EvidenceMemory:
 def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int | None, same: float = 0.9) -> list[int]:
     """Return `exact` and the `hits` (node, text, cosine) that are `phrase` in another spelling, cosine >= `same`.
 
-    A hit with numbers, all of them others than the phrase has, is left out: `1950` is not `1951`.
+    A hit that shares no number with the phrase is left out if both have numbers: `1950` is not `1951`.
     """
     nodes = [] if exact is None else [exact]
     numbers = set(_DIGITS.findall(phrase))
@@ -134,7 +134,7 @@ class Overlay:
         return self.num_nodes + self.phrases.index(phrase)
 
     def join(self, sentence: int, phrase: int, neighbours: np.ndarray) -> None:
-        """Add the edge of two nodes, unless the shared graph has it (`neighbours` of the sentence, node ids)."""
+        """Add an edge unless the shared graph has it; `neighbours` are the node ids next to the sentence there."""
         if phrase not in neighbours:
             self.edges[sentence, phrase] = None
 
@@ -163,16 +163,16 @@ class SeedConstants:
 
     - `printed`: equations 2 to 4. Named phrases are divided by their degree, passages by nothing; there are no other
       phrases, and momentum is on passages alone.
-    - `released`: that code. Phrases and passages are multiplied by 1 + 1 / (degree + 1); momentum is on all nodes, and
-      halved on sentences that were read and are no evidence. Phrases of the question count too, and those that
-      evidence contains but does not name, even in place of a named one.
-    - `repaired`: as `released`, but no named phrase is displaced.
+    - `released`: as in the released code. Phrases and passages are multiplied by 1 + 1 / (degree + 1). Momentum is on
+      all nodes, and halved on sentences that were read and are no evidence. Phrases of the question have weight, too,
+      and so have entities that a sentence contains but does not name; that weight overwrites one as named phrase.
+    - `repaired`: as `released`, but the weight of a named phrase is never overwritten.
     """
 
     passage: float = 4.0  # w of passages, sentences and phrases
     sentence: float = 1.5
     phrase: float = 8.0
-    alpha_decay: float = 0.01  # share of the last PageRank that is kept
+    alpha_decay: float = 0.01  # alpha of eq. 2, the momentum: weight of the last PageRank
     form: Literal["repaired", "released", "printed"] = "repaired"
 
 
@@ -234,15 +234,15 @@ def _phrase_features(seeds: Seeds, form: str) -> dict[int, float]:
     return features
 
 
-_NEAREST = 10  # hits looked at
+_NEAREST = 10  # nearest phrase nodes compared
 _FLOOR = 0.4  # least cosine of a hit; it decides only for a `phrase_same` below 0.4
 
 
 class PhraseAligner:
-    """Finds the nodes that are a phrase under this or another spelling (`same_nodes`).
+    """Aligns a phrase with the phrase nodes that have this text or are another spelling of it (`same_nodes`).
 
     `vectors` are (num_phrases, dim) unit rows, or None to align by text alone; `same` is the least cosine of two
-    spellings of one phrase; with `folds` (not as released) phrases that differ in case or signs are the same.
+    spellings of one phrase; with `folds` (not as released) phrases that differ in case or punctuation are the same.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class PhraseAligner:
         return rows
 
     def entities_of(self, node: int, named: Sequence[int]) -> list[int]:
-        """Return the entity-like phrases (with a capital A-Z or a digit) of a sentence's node that are not named."""
+        """Return the entity-like phrase nodes (`is_entity`) of a sentence's node that are not `named`."""
         known, first = set(named), self.graph.first_phrase
         around = self._around(node)
         return [
