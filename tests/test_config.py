@@ -84,11 +84,6 @@ def test_yaml_words_for_switches_are_texts_where_texts_are_wanted():
     assert load("index.extract.terms=off").index.extract.terms == "off"
 
 
-def test_interpolation(tmp_path):
-    config = load("data.split=test", yaml="run: {name: 'x-${data.split}'}", tmp_path=tmp_path)
-    assert config.run.name == "x-test"
-
-
 def test_a_resolved_config_loads_again():
     config = load("retriever=dense", "roles.verifier=oracle", "method.preset=paper")
     assert to_plain(load_config(EvaluateConfig, to_plain(config))) == to_plain(config)

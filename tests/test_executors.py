@@ -263,8 +263,3 @@ def test_ray_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"gnnrag\[ray\]"):
         make_executor(ExecutorConfig("ray"))
-
-
-def test_unpicklable_work_is_refused() -> None:
-    with pytest.raises((AttributeError, TypeError, OSError), match=r"pickle|local"):
-        list(make_executor(ExecutorConfig("processes", 1)).map(lambda number: number, [1]))

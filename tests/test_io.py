@@ -11,7 +11,6 @@ from gnnrag.io import (
     Journal,
     digest,
     exclusive_lock,
-    file_digest,
     read_journal,
     write_atomic,
     write_folder,
@@ -31,11 +30,6 @@ def test_digest_is_the_sha256_of_canonical_json():
 
 def test_digest_takes_half_a_surrogate_pair():
     assert digest("\ud800") != digest("\ud801")
-
-
-def test_file_digest(tmp_path):
-    (tmp_path / "f").write_bytes(b"abc")
-    assert file_digest(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 @pytest.mark.parametrize("data", ["", "text é\n", b"\x00\xff"])

@@ -8,8 +8,7 @@ import pytest
 
 from gnnrag import parts
 from gnnrag.errors import ConfigError
-from gnnrag.parts import build, find_class, from_settings, part
-from gnnrag.retrievers.base import Retriever
+from gnnrag.parts import build, find_class, from_settings
 from gnnrag.types import Query
 from tests.helpers.parts import small_index
 
@@ -49,18 +48,6 @@ def test_a_part_of_another_package(tmp_path, monkeypatch, index):
 def test_a_place_that_cannot_be_imported(place):
     with pytest.raises(ConfigError, match=place.split(":")[0]):
         find_class("retriever", place)
-
-
-def test_registered_by_decorator(index):
-    @part("retriever", "toy_for_tests")
-    class Toy(Retriever):
-        best: str = "p0"
-
-    try:
-        assert find_class("retriever", "toy_for_tests") is Toy
-        assert from_settings(Toy, {"best": "x"}, "retriever") == Toy(best="x")
-    finally:
-        del parts._PARTS["retriever", "toy_for_tests"]
 
 
 def test_a_copy_is_built(index):

@@ -212,12 +212,6 @@ def test_equal_scores_are_no_coin_toss(value: float, promotion: Any) -> None:
     assert literal.kept == ("x40", *(i for i in pool.scores if i != "x40"))
 
 
-def test_max_final_keeps_the_first_in_reading_order() -> None:
-    pool = Pool({f"x{i:02}": float(50 - i) for i in range(50)})
-    cut = cut_of(pool, {"x40", "x45"}, max_final=5)
-    assert cut.kept == ("x40", "x45", "x00", "x01", "x02")
-
-
 def test_an_empty_pool() -> None:
     assert cut_of(Pool(), ()) == CutResult((), 0.0, 0.0)
     assert cut_of(Pool(), {"gone"}) == CutResult((), 0.0, 0.0)

@@ -138,7 +138,6 @@ def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
     result = run(name)
     assert result.rows.keys() == {q.id for q in result.questions}
     assert {p.error for p, _ in result.rows.values()} == {None}
-    assert not [p.error for p, _ in result.rows.values() if p.error]
 
 
 @pytest.mark.parametrize("name, role", pairs())

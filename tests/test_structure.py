@@ -159,12 +159,6 @@ def test_importing_is_cheap() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_tests_have_names_of_their_own() -> None:
-    """Without packages among the tests, two files of one name would hide each other."""
-    names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
-    assert len(names) == len(set(names))
-
-
 def test_default_tests_have_no_network() -> None:
     with pytest.raises(RuntimeError, match=r"must not open a connection to 192\.0\.2\.1"), socket.socket() as client:
         client.connect(("192.0.2.1", 80))

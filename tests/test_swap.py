@@ -132,6 +132,3 @@ def test_all_networks_at_once(index: Index, make: Make) -> None:
     rows = answered(index, load("bdtr", *dots))
     assert {row["error"] for row in rows.values()} == {None}
     assert rows["q1"] == {**rows["q4"], "question_id": "q1"}, "the same question, the same answer"
-
-
-# ------------------------------------------------------------------------------------------------------- refusals

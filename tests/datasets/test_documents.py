@@ -365,8 +365,6 @@ def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monke
         assert reader.read(root / "b.txt").records
         last = reader._child
     assert last.poll() is not None
-    assert "crashes its reader (SIGSEGV)" in child._ended(-signal.SIGSEGV)
-    assert "processor time" in child._ended(-signal.SIGXCPU)
 
 
 @pytest.mark.usefixtures("new_children")

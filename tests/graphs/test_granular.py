@@ -156,12 +156,6 @@ def test_weights_and_pagerank_of_the_worked_example(name, made):
     assert [aligned(p) for p in SIMILAR] == [[8], [11], [9], [13], [], []], "numbers and the threshold are heeded"
 
 
-@pytest.mark.parametrize("unit, printed, released", [(A, 1.5, 1.75), (B, 0.833333, 1.5), (C, 0.5, 0.5)])
-def test_confidence(unit, printed, released):
-    assert confidence(unit.labels, 3, "all") == pytest.approx(printed, abs=1e-6)
-    assert confidence(unit.labels, 3, "supported") == pytest.approx(released)
-
-
 @pytest.mark.parametrize(
     "labels, psi, kept",
     [

@@ -204,12 +204,6 @@ def test_weight_is_nearness_over_rarity_by_hand():
     assert weights["ada lind"] == pytest.approx((1 + 2 * math.exp(-4 / 4)) / math.log2(4))
 
 
-def test_without_wanted_words_only_rarity_counts():
-    weights = LinkWeigher(POINTING_GRAPH, POINTING_TITLES).weights(0, [])
-    assert weights == {"karl holm": pytest.approx(1 / math.log2(3)), "ada lind": pytest.approx(1 / math.log2(4))}
-    assert LinkWeigher(POINTING_GRAPH, POINTING_TITLES).weights(1, []) == {}
-
-
 @pytest.mark.parametrize(
     "word, expected",
     [

@@ -63,18 +63,6 @@ def test_scores_come_out_exactly(tmp_path: Path, data: Path) -> None:
     assert rows[3]["correctness"] == 5 and rows[3]["a_score"] == 6.0 and rows[3]["question_id"] == "q3"
 
 
-def test_what_the_judge_is_shown(tmp_path: Path, data: Path) -> None:
-    _, requests = score(run(tmp_path, data, "secret-method-name", q0="the answer"), by_content)
-    texts = {criterion(r): r.messages[-1].content for r in requests if question_of(r) == 0}
-    assert set(texts) == set(CRITERIA)
-    for name in ("correctness", "logical_coherence", "comprehensiveness"):
-        assert "Golden answer:\n<reference>\ngold 0\n</reference>" in texts[name] and "Thing 0 is" not in texts[name]
-    for name in ("relevance", "knowledgeability", "factuality"):
-        assert "Golden evidence:\n<reference>\nThing 0\nThing 0 is gold 0.\n</reference>" in texts[name]
-    assert all(text.endswith("<answer>\nthe answer\n</answer>") for text in texts.values())
-    assert not any("secret" in m.content for r in requests for m in r.messages)
-
-
 @pytest.mark.parametrize("error", [RejectedError("no"), ContentFilterError("filtered"), ContextLengthError("too long")])
 def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path, error: Exception) -> None:
     """One answer that the judge's provider refuses: its values are missing and named, all others are read."""

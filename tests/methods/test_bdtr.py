@@ -17,10 +17,9 @@ from gnnrag.roles.reader import PromptedReader
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.roles.verifier import PromptedVerifier
 from gnnrag.session import Session
-from gnnrag.types import Prediction, Question
+from gnnrag.types import Prediction
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
-QUESTION = Question("q", "Q", ("yes",))
 TABLE = {
     "Q": {"a": 0.9, "b": 0.8, "c": 0.5, "z": 0.0},
     "fast1": {"b": 1.0, "d": 0.6, "z": 0.0},

@@ -64,8 +64,7 @@ def test_evidence_after_each_sub_query() -> None:
         {"question_id": "q2", "events": [{"event": "draft"}, asked("semantic", ["c", "x"])]},
         {"question_id": "q3", "events": [asked("semantic", ["a"])]},
     ]
-    questions = [Question("q1", "?", gold=("a", "b")), Question("q2", "?", gold=("c",)), Question("q3", "?")]
-    steps = by_step(rows, questions)
+    steps = by_step(rows, QUESTIONS)
     assert steps == {"semantic": [0.75, 1.0], "relational": [0.0]}, "q3 has no gold; q2 keeps its last share"
 
 

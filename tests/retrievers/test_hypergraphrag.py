@@ -157,6 +157,3 @@ def test_the_tail() -> None:
 def test_an_empty_graph() -> None:
     empty = knowledge_index(fold([Extraction(), Extraction()]), {"q": {"c2": 0.5}, "Ann": {}})
     assert ask(HyperGraphRAGRetriever, empty, "hyper_query", BOTH).ids == ("c2", "c1")
-
-
-# ------------------------------------------------------------------------------------------------ a real index

@@ -159,9 +159,3 @@ def test_hub_seeds(profile: str, count: int) -> None:
     ranking = retriever.rank([(Query(QUERY, "graph", 5000), KEYWORDS)])[0]
     assert len(names(ranking, "relation")) == count, "the released list ends at 8000 tokens of rows"
     assert len(retriever.rank([(Query(QUERY), KEYWORDS)])[0]) == 200
-
-
-# ------------------------------------------------------------------------------------------------------ budgets
-
-
-# ------------------------------------------------------------------------------------------------------------ roles

@@ -223,6 +223,3 @@ def test_walks_follow_the_heaviest_edges_and_passages_the_nearest_descriptions()
     assert graph.names[3] == "hub" and WalkGraph(Edges(said))._narrowed(3, "what is this") is None
     assert WalkGraph(Edges(told))._narrowed(3, "what is this")[:4] == [2, 0, 3, 6]
     assert len(WalkGraph(Edges(told))._narrowed(3, "what is this")) == 5
-
-
-# ------------------------------------------------------------------------------------------------ a real index
