@@ -29,7 +29,7 @@ from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.io import Journal, file_digest, read_journal, read_json, read_lines, read_object, write_json, write_jsonl
-from gnnrag.llm.base import Backend, estimate_tokens
+from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend
 from gnnrag.metrics.long_answers import cut
 from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, share_interval
@@ -40,6 +40,7 @@ from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.run.evaluate import load_data_of
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Passage, Question
 
 Count = Annotated[int, Ge(1)]

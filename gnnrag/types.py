@@ -57,6 +57,8 @@ class Question:
     decomposition: tuple[GoldHop, ...] = ()
     evidence: tuple[tuple[str, str, str], ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    scope: str | None = None  # a filter as `Query.filter`, of a question with a graph of its own (`datasets.kgqa`)
+    seeds: tuple[str, ...] = ()  # as `Query.seeds`, where a benchmark gives them
 
 
 def no_progress(name: str, done: int, total: int) -> None:

@@ -78,10 +78,11 @@ def fingerprint(items: Iterable[Passage | Question]) -> str:
     digest = hashlib.sha256()
     for item in items:
         if isinstance(item, Passage):
-            row: object = [item.id, item.title, item.text]
+            row: list[object] = [item.id, item.title, item.text]
         else:
             hops = [[hop.question, hop.answer, hop.gold] for hop in item.decomposition]
             row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, dict(item.extra)]
+            row += [item.scope, item.seeds] if item.scope or item.seeds else []
         digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()
 
@@ -140,7 +141,8 @@ def load_dataset(
     if source.layout == "kgqa":
         passages = [passage for question in asked for passage in kgqa.passages_of(question, graphs[question.id])]
         nodes = {passage.id: kgqa.nodes_of(passage) for passage in passages}
-    return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
+    name = source.data_name(split)
+    return Dataset(name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
 
 def load_configured(data: DataConfig) -> Dataset:
@@ -208,7 +210,8 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
     if source.layout == "kb":
         return kb.load_passages(source.path, skips)
     if source.layout == "kgqa":
-        raise DataError(source.path, "has a graph for each question: its corpus are those of the questions asked")
+        fix = f"use gnnrag evaluate configs/evaluate/kgqa.yaml data.path={source.path}"
+        raise DataError(source.path, f"has a graph for each question, and no corpus without questions; {fix}")
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
     passages = _LONG[source.layout][0](source.path, chunking, skips)
@@ -253,6 +256,10 @@ class Source:
     name: str
     questions: Path | None = None
 
+    def data_name(self, split: str) -> str:
+        """Return the name of the data, under which its index lies: of `kgqa` each split has a corpus of its own."""
+        return f"{self.name}-{split}" if self.layout == "kgqa" else self.name
+
     def questions_file(self, split: str) -> Path | None:
         """Return the questions file, None for own documents without; DataError: there is none where there should be."""
         if self.questions is not None:
@@ -296,13 +303,13 @@ def _of_folder(path: Path) -> Source:
         return Source("canonical", path, name)
     if (path / kb.FILE).is_file():
         return Source("kb", path, name)
-    if kgqa.is_release(path):
-        return Source("kgqa", path, name)
     releases = [Source("release", p, p.name.removesuffix(_CORPUS)) for p in sorted(path.glob(f"*{_CORPUS}"))]
     releases = releases or [*_multihop_rag(path), *_graphrag_bench(path), *_domains(path)]
     if len(releases) > 1:
         names = [source.name for source in releases]
         raise DataError(path, f"holds {len(names)} releases; name one, as in {path / names[0]}: {', '.join(names)}")
+    if not releases and kgqa.is_release(path):
+        return Source("kgqa", path, name)
     return releases[0] if releases else Source("folder", path, name)
 
 

@@ -53,7 +53,7 @@ def write_report(index: Path, reports: Iterable[FileReport], gone: Collection[st
 
 def read_report(index: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of an index's report by file; none where it has no report."""
-    return {row["file"]: row for row in read_object(index / REPORT).get("documents", ())}
+    return {row["file"]: row for row in read_object(index / REPORT).get("documents", ()) if "file" in row}
 
 
 def summary(reports: Sequence[FileReport]) -> list[str]:

@@ -1,6 +1,6 @@
 """WebQSP and CWQ as RoG and GNN-RAG release them: each question has a graph of its own, which is its scope.
 
-- RoG (Luo et al., ICLR 2024): rows of `id, question, answer, q_entity, a_entity, graph` in `<split>*.parquet` (at
+- RoG (Luo et al., ICLR 2024): rows of `id, question, answer, q_entity, a_entity, graph` in `<split>-*.parquet` (at
   Hugging Face below `data/`) or `<split>.jsonl`; `graph` is a list of [head, relation, tail].
 - NSM (He et al., WSDM 2021), which GNN-RAG reads: `<split>.json` or `<split>_simple.json`, a JSON object on each line,
   with `id, question, entities, answers, subgraph`. Numbers in it are line numbers, from 0, of `entities.txt` and
@@ -8,7 +8,7 @@
 
 The corpus is the union of the graphs of all questions that are asked. A passage holds up to `MAX_FACTS` facts of one
 head, each on a line `head → relation → tail`, for `index.extract.method=facts`. Its metadata `graph_id` is the id of
-its question, whose filter `extra["scope"]` keeps the search in that graph; `extra["seeds"]` are its topic entities.
+its question, whose filter `Question.scope` keeps the search in that graph; `Question.seeds` are its topic entities.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ Triple = tuple[str, str, str]  # head, relation, tail
 GRAPH, ARROW, BACK = "graph_id", " → ", " ← "
 MAX_FACTS = 25
 ENTITIES, RELATIONS, NAMES = "entities.txt", "relations.txt", "entities_names.json"
+SPLITS = ("train", "validation", "dev", "test")
+_ROG = {"id", "question", "answer", "q_entity", "a_entity", "graph"}
+_NSM = {"id", "question", "entities", "answers", "subgraph"}
 
 
 def is_nsm(folder: Path) -> bool:
@@ -33,11 +36,13 @@ def is_nsm(folder: Path) -> bool:
 
 
 def is_release(folder: Path) -> bool:
-    """Tell whether a folder holds a release of RoG or NSM."""
-    if is_nsm(folder) or any(folder.glob("*.parquet")) or any((folder / "data").glob("*.parquet")):
-        return True
-    first = next(iter(sorted(folder.glob("*.jsonl"))), None)
-    return first is not None and "q_entity" in next((row for _, row in read_jsonl(first)), {})
+    """Tell whether a folder holds a release of RoG or NSM: a file of a split, whose rows have the form's fields."""
+    files = (file for split in SPLITS for file in _files(folder, split))
+    try:
+        _, row = next(_rows(next(files)))
+    except (StopIteration, DataError, ValueError, OSError):  # no such file, or one of another kind
+        return False
+    return row.keys() >= (_NSM if is_nsm(folder) else _ROG)
 
 
 def load(folder: Path, split: str, limit: int | None = None) -> list[tuple[Question, list[Triple]]]:
@@ -47,7 +52,7 @@ def load(folder: Path, split: str, limit: int | None = None) -> list[tuple[Quest
     """
     files = _files(folder, split) or (_files(folder, "validation") if split == "dev" else [])
     if not files:
-        raise DataError(folder, f"split={split!r}: holds no {split}*.parquet, {split}.jsonl or {split}[_simple].json")
+        raise DataError(folder, f"split={split!r}: holds no {split}-*.parquet, {split}.jsonl or {split}[_simple].json")
     rows = _nsm(folder, files[0]) if is_nsm(folder) else _rog(files)
     return list(islice(rows, limit))
 
@@ -55,7 +60,7 @@ def load(folder: Path, split: str, limit: int | None = None) -> list[tuple[Quest
 def _files(folder: Path, split: str) -> list[Path]:
     if is_nsm(folder):
         return [path for path in (folder / f"{split}.json", folder / f"{split}_simple.json") if path.is_file()]
-    parquet = sorted([*folder.glob(f"{split}*.parquet"), *(folder / "data").glob(f"{split}*.parquet")])
+    parquet = sorted(file for place in (folder, folder / "data") for file in place.glob(f"{split}[-.]*parquet"))
     return parquet or [path for path in (folder / f"{split}.jsonl",) if path.is_file()]
 
 
@@ -66,13 +71,14 @@ def _name(text: Any) -> str:
 
 def _question(id_: Any, text: str, answers: Iterable[str], nodes: Iterable[str], seeds: Iterable[str]) -> Question:
     quoted = str(id_).replace("'", "''")
-    named = {key: list(dict.fromkeys(map(_name, names))) for key, names in (("nodes", nodes), ("seeds", seeds))}
-    return Question(str(id_), text, tuple(dict.fromkeys(answers)), extra={**named, "scope": f"{GRAPH} = '{quoted}'"})
+    asked, starts = list(dict.fromkeys(map(_name, nodes))), tuple(dict.fromkeys(map(_name, seeds)))
+    distinct, scope = tuple(dict.fromkeys(answers)), f"{GRAPH} = '{quoted}'"
+    return Question(str(id_), text, distinct, extra={"nodes": asked}, scope=scope, seeds=starts)
 
 
 def _rog(files: list[Path]) -> Iterator[tuple[Question, list[Triple]]]:
     for file in files:
-        for number, row in _parquet(file) if file.suffix == ".parquet" else read_jsonl(file):
+        for number, row in _rows(file):
             try:
                 answers = row["answer"]
                 question = _question(row["id"], row["question"], answers, row["a_entity"] or answers, row["q_entity"])
@@ -83,11 +89,13 @@ def _rog(files: list[Path]) -> Iterator[tuple[Question, list[Triple]]]:
             yield question, graph
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    if path.suffix != ".parquet":
+        return read_jsonl(path)
     from pyarrow import parquet  # of pylance; only this form needs it
 
-    rows = (row for batch in parquet.ParquetFile(path).iter_batches(64) for row in batch.to_pylist())
-    yield from enumerate(rows, start=1)
+    rows = (row for batch in parquet.ParquetFile(path).iter_batches(8) for row in batch.to_pylist())
+    return enumerate(rows, start=1)
 
 
 def _nsm(folder: Path, file: Path) -> Iterator[tuple[Question, list[Triple]]]:

@@ -114,21 +114,23 @@ class GraphBatch:
         return edges if self.is_kept is None else edges.keep(self.is_kept)
 
 
-def join(parts: Sequence[Subgraph]) -> GraphBatch:
-    """Put subgraphs, which may be of several graphs, side by side in the blocks layout."""
+def join(parts: Sequence[Subgraph], graphs: Sequence[int] | None = None) -> GraphBatch:
+    """Put subgraphs side by side in the blocks layout; those of one of `graphs` (None: of one) share relation rows."""
     sizes = [len(part.nodes) for part in parts]
     firsts = np.cumsum([0, *sizes[:-1]])
-    first_relations = np.cumsum([0, *(len(part.relations) for part in parts[:-1])])
+    relations = [part.relations + (n << 32) for part, n in zip(parts, graphs or [0] * len(parts), strict=True)]
+    every, where = np.unique(np.concatenate(relations), return_index=True)
+    rows = [np.searchsorted(every, ids)[part.relation] for part, ids in zip(parts, relations, strict=True)]
 
     def put(arrays: Sequence[np.ndarray], kind: type = np.float32) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(np.concatenate(arrays).astype(kind, copy=False)))
 
     return GraphBatch(
         source=put([part.source + first for part, first in zip(parts, firsts, strict=True)], np.int64),
-        relation=put([part.relation + first for part, first in zip(parts, first_relations, strict=True)], np.int64),
+        relation=put(rows, np.int64),
         target=put([part.target + first for part, first in zip(parts, firsts, strict=True)], np.int64),
         num_nodes=sum(sizes),
-        relation_vectors=put([part.relation_vectors for part in parts]),
+        relation_vectors=put([np.concatenate([part.relation_vectors for part in parts])[where]]),
         questions=torch.from_numpy(np.stack([part.question for part in parts]).astype(np.float32)),
         seeds=put([part.seeds for part in parts])[:, None],
         features=put([part.features for part in parts])[:, None],

@@ -160,12 +160,12 @@ class EntitySet:
     def _found(self, i: int) -> EntityQuestion:
         if i not in self._starts:
             question = self.questions[i]
-            self._starts[i] = self.source.find(question.text, question.extra.get("seeds", ()))
+            self._starts[i] = self.source.find(question.text, question.seeds)
         return self._starts[i]
 
     def _facts(self, i: int) -> np.ndarray | None:
         """Return the graph of a question that has one of its own; see `gnnrag.datasets.kgqa`."""
-        scope = self.questions[i].extra.get("scope")
+        scope = self.questions[i].scope
         return self.source.facts_of(self.source.index.matching(scope)) if scope else None
 
     def _gold(self, i: int) -> tuple[list[int], int]:

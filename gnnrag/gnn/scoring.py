@@ -38,7 +38,7 @@ class PassageScorer:
         with torch.no_grad():
             logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
         inside = part.passages[part.candidates]
-        known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
+        known = probabilities(logits[part.candidates])
         scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
         scores[inside] = known
         return scores, part.branch
@@ -75,16 +75,16 @@ class EntityScorer:
     def score(
         self, text: str, given: Sequence[str] = (), mask: np.ndarray | None = None
     ) -> tuple[np.ndarray, EntityQuestion, Subgraph | None]:
-        """Return (num_entities,) float64 probabilities, where the question starts, and what the network saw.
+        """Return (num_entities,) float64 logits, where the question starts, and what the network saw.
 
-        Probabilities are 0 without a start, `given` or found. `mask` (num_passages,): the passages that state the graph
+        Logits are -inf without a start, `given` or found. `mask` (num_passages,): the passages that state the graph
         of a knowledge base's question.
         """
         question = self.questions.find(text, given)
         if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
-            return np.zeros(self.questions.graph.num_entities), question, None
+            return np.full(self.questions.graph.num_entities, -np.inf), question, None
         logits, part = self._logits(question, mask)
-        return _chances(logits), question, part
+        return logits.double().numpy(), question, part
 
     def passage_scores(
         self, text: str, given: Sequence[str] = (), mask: np.ndarray | None = None
@@ -109,7 +109,7 @@ class EntityScorer:
     def _passages(self, logits: torch.Tensor, question: EntityQuestion) -> np.ndarray:
         """Return the scores of passages from the logits of entities. Shape (num_passages,), float64."""
         if self.questions.is_kb:
-            chances = _chances(logits)
+            chances = probabilities(logits.double().numpy())
             chances[list(question.seeds)] = 0.0
             about, first = self._articles
             return np.where(about >= 0, chances[about], 0.0) - ~first
@@ -125,5 +125,6 @@ class EntityScorer:
         return whole_logits(inside, part.nodes, self.questions.graph.num_entities)[:, 0], part
 
 
-def _chances(logits: torch.Tensor) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-logits.double().numpy()))
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each node by itself; its shape is that of the logits."""
+    return 1.0 / (1.0 + np.exp(-logits))

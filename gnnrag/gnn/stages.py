@@ -340,7 +340,8 @@ class RetrievalTask:
     def loss(self, model: nn.Module, items: Sequence[tuple[str, int]], device: torch.device) -> Tensor:
         """Return one loss for each question: 0 for one none of whose right nodes are in its subgraph."""
         examples = [self.train.get(item) for item in items]
-        batch = join([example.subgraph for example in examples]).to(device)
+        sets = np.unique([name for name, _ in items], return_inverse=True)[1].tolist()
+        batch = join([example.subgraph for example in examples], sets).to(device)
         right, ranked = (
             np.concatenate(rows) for rows in zip(*((e.targets, e.candidates) for e in examples), strict=True)
         )

@@ -274,8 +274,13 @@ def quiet_loading() -> Iterator[None]:
     """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
     from transformers.utils import logging as transformers_logging
 
+    shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
-    yield
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def uncut_tokeniser(folder: Path) -> Any:

@@ -291,7 +291,7 @@ class Index:
     @cached_property
     def passage_vectors(self) -> np.ndarray:
         """Unit vectors of the passages, (num_passages, dim) float32, mapped into memory."""
-        return np.load(self.folder("embeddings") / "value.npy", mmap_mode="r").view(np.ndarray)
+        return self.read("embeddings")  # type: ignore[no-any-return]
 
     @cached_property
     def titles(self) -> TitleMatcher:

@@ -12,9 +12,9 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Passage
 
 PASSAGES = 3  # passages shown where relations have no descriptions

@@ -14,8 +14,8 @@ from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.reports import Reports, ReportTasks, draft_of, embedded_sentences
 from gnnrag.io import digest
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import ReportDraft, SummaryTask
+from gnnrag.text.tokens import estimate_tokens
 
 
 @artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=3)

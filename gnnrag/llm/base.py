@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -122,14 +121,6 @@ class Backend(Part):
 
     async def close(self) -> None:
         """Release what the running event loop holds; the model may be used again afterwards."""
-
-
-def estimate_tokens(text: str) -> int:
-    """Return a rough token count, for replies that come without usage: four bytes a token.
-
-    In bytes of UTF-8, so that a Chinese character counts for three quarters of a token, as tokenizers have it.
-    """
-    return math.ceil(len(text.encode(errors="replace")) / 4)
 
 
 Variant = Literal["auto", "full", "small"]

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,12 +28,12 @@ from gnnrag.llm.base import (
     Reply,
     Request,
     Variant,
-    estimate_tokens,
     wants_small,
     without_system,
 )
 from gnnrag.llm.providers import PROVIDERS, Structured, TokenLimit
 from gnnrag.parts import part
+from gnnrag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     import openai
@@ -114,8 +115,20 @@ def error_class(status: int, code: object, message: str) -> type[LLMError]:
     return RejectedError if status in (400, 422, 451) else LLMError
 
 
-async def _end_retries(response: Any) -> None:
-    """Tell the client which failures stay: it repeats all of some statuses."""
+def _hidden_status(body: bytes) -> int:
+    """Return the status of the error that a gateway sent as 200: its code, or 500 if that is none; 200: no error."""
+    with suppress(ValueError, RecursionError):  # no JSON, as the client will say
+        answer = json.loads(body)
+        if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
+            code, _ = error_details(answer)
+            return int(str(code)) if re.fullmatch("[45][0-9]{2}", str(code)) else 500
+    return 200
+
+
+async def _prepare_response(response: Any) -> None:
+    """Give a hidden error its status, and tell the client which failures stay: it repeats all of some statuses."""
+    if response.status_code == 200:
+        response.status_code = _hidden_status(await response.aread())
     if response.status_code in (409, 429) or response.status_code >= 500:
         said = (await response.aread()).decode("utf-8", "replace")[: 2 * _SAID]
         is_lasting = bool(_LASTING.search(said)) or response.status_code in (501, 505)
@@ -210,7 +223,7 @@ class OpenAI(Backend):
                     base_url=self.base_url,
                     timeout=self.timeout_s,
                     http_client=openai.DefaultAsyncHttpxClient(
-                        follow_redirects=False, event_hooks={"response": [_end_retries]}
+                        follow_redirects=False, event_hooks={"response": [_prepare_response]}
                     ),
                 )
                 self._loops[loop] = (asyncio.Semaphore(self.concurrency), client)
@@ -232,8 +245,8 @@ class OpenAI(Backend):
                 # The client's own time-out is per read: a server that sends a byte now and then would never hit it.
                 async with asyncio.timeout((self.max_retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
                     answer = await create(**body, extra_body=self.extra_body or None)
-                if not getattr(answer, "choices", None):
-                    self._check_empty(client, answer)
+                if getattr(answer, "choices", 0) in ([], None) and getattr(answer, "usage", None):
+                    raise ContentFilterError(self._message(client, "no choices: a filter left nothing"))
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
                 problem = f"no reply within llm.timeout_s={self.timeout_s:g} s"
@@ -307,15 +320,6 @@ class OpenAI(Backend):
             model=str(getattr(answer, "model", None) or self.model),
             is_estimated=is_estimated,
         )
-
-    def _check_empty(self, client: openai.AsyncOpenAI, answer: Any) -> None:
-        """Raise the error that a status 200 without choices hides: a gateway's own, or that a filter left nothing."""
-        if error := getattr(answer, "error", None):
-            code, message = error_details({"error": error})
-            known = isinstance(code, int) and 400 <= code < 600
-            raise self._refusal(client, int(str(code)) if known else 400, code, message)
-        if getattr(answer, "choices", 0) in ([], None) and getattr(answer, "usage", None):
-            raise ContentFilterError(self._message(client, "a completion without choices: its filter left nothing"))
 
     def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
         """Return the error for a status, with the setting that helps."""

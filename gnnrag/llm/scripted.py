@@ -10,8 +10,9 @@ from dataclasses import field
 from typing import Any, Self
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import Backend, Reply, Request, estimate_tokens
+from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.parts import part
+from gnnrag.text.tokens import estimate_tokens
 
 
 @part("llm", "scripted")

@@ -35,8 +35,9 @@ class Single(Method):
     reader_top_k: AtLeast0 | None = 5  # passages the reader sees; null: all
     channel: Literal["text", "graph", "both"] = "text"  # graph: source passages of graph hits, whose texts become notes
     reader_notes: AtLeast0 | None = 20  # graph hits whose texts the reader sees; null: all
-    # retriever: its answer if it gives one (graphrag_global), else the reader's; reader: always the reader's
-    answer: Literal["retriever", "reader"] = "retriever"
+    # retriever: its answer if it gives one (graphrag_global), else the reader's; reader: always the reader's;
+    # nodes: the entities of the graph channel, joined by "; "
+    answer: Literal["retriever", "reader", "nodes"] = "retriever"
 
     role_names = ()
     asked_channels = property(lambda self: frozenset(CHANNELS[self.channel]))
@@ -60,13 +61,14 @@ class Single(Method):
         ranking = state.pool.ranked()
         if self.channel == "graph":
             ranking = list(dict.fromkeys(passage for hit in hits for passage in hit.sources))
-        has_answer = bool(hits) and hits[0].id == ANSWER and self.answer == "retriever"
+        nodes = [hit.id for hit in hits if hit.kind == "entity"]
+        answers = {"nodes": "; ".join(nodes), "retriever": hits[0].text if hits and hits[0].id == ANSWER else None}
         return Evidence(
             ranking,
             ranking[: self.reader_top_k],
             "\n\n".join(hit.text for hit in hits[: self.reader_notes] if hit.text),
-            hits[0].text if has_answer else None,
-            [hit.id for hit in hits if hit.kind == "entity"],
+            answers.get(self.answer),
+            nodes,
         )
 
 

@@ -148,8 +148,8 @@ class ToGGraph(Method):
         state.memory["paths"] = sorted(found, key=lambda walk: -walk.score)
 
     async def _topics(self, state: State) -> list[int]:
-        extra = state.question.extra
-        if known := [n for n in extra.get("seeds", [extra.get("anchor")]) if n in self.graph.position]:
+        starts = state.question.seeds or (state.question.extra.get("anchor"),)
+        if known := [name for name in starts if name in self.graph.position]:
             return [self.graph.position[name] for name in known]
         keywords = await self.roles["keywords"](KeywordsTask(state.question.text), state.session)
         state.session.flag("keywords", *keywords.flags)

@@ -121,7 +121,8 @@ def run_figures(run: Path) -> dict[str, float]:
 
 def index_figures(config: EvaluateConfig) -> dict[str, float]:
     """Return size, build time and tokens of language models of the artefacts that a run reads, and of their inputs."""
-    index = Index(index_path(config.index, find_source(Path(config.data.path)).name), index_settings(config))
+    name = find_source(Path(config.data.path)).data_name(config.data.split)
+    index = Index(index_path(config.index, name), index_settings(config))
     needed = needed_stages(config)
     sums: Counter[str] = Counter({"index/prompt_tokens": 0, "index/completion_tokens": 0})
     for stage in closure(needed, index.config):

@@ -42,7 +42,7 @@ class GFMRetriever(Retriever):
 
     checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint)
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
-    # graph channel, instead of a threshold: the fewest best entities that hold this share of the total probability
+    # graph channel, instead of a threshold: the fewest best entities with this share of a softmax over the graph
     mass: Annotated[float, Gt(0), Le(1)] | None = None
     # graph channel: a hit's text is at most this many shortest paths from each seed of the question; 0: its name
     paths: Annotated[int, Ge(0)] = 0
@@ -110,13 +110,15 @@ class GFMRetriever(Retriever):
     def _graph(self, query: Query) -> Ranking:
         """Rank the entities that reach the threshold, at least one; none if the question has no seed."""
         graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
-        probabilities, question, subgraph = self.scorer.score(query.text, query.seeds, mask)
+        logits, question, subgraph = self.scorer.score(query.text, query.seeds, mask)
+        probabilities = 1.0 / (1.0 + np.exp(-logits))
         probabilities[list(question.seeds)] = -1.0  # a question does not ask for what it names
         if mask is not None:
             probabilities = np.where(any_of(graph.entity_passages, mask), probabilities, -1.0)
         if self.mass is not None and subgraph is not None:
-            falling = np.sort(probabilities[subgraph.nodes].clip(0.0))[::-1].cumsum()
-            count = int(np.searchsorted(falling, self.mass * falling[-1])) + 1
+            falling = np.sort(logits[subgraph.nodes[probabilities[subgraph.nodes] >= 0]])[::-1]
+            falling = np.exp(falling - falling.max(initial=-np.inf))  # softmax but for its sum
+            count = int((falling.cumsum() - falling < self.mass * falling.sum()).sum())
         else:
             least = self.scorer.threshold if self.threshold is None else self.threshold
             count = max(int((probabilities >= least).sum()), 1)

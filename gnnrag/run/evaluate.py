@@ -195,7 +195,8 @@ def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDi
     # Only the artefacts that this run reads: new artefacts in the index do not change its input.
     artefacts = {name: pipeline.index.artefact_key(name) for name in sorted({"passages", *pipeline.reads})}
     inputs = {"data": data.fingerprints, "index": artefacts, "prompts": pipeline.roles.prompts}
-    name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
+    split = f"-{config.data.split}"
+    name = config.run.name or run_name(plain, data.name.removesuffix(split) + split, inputs)
     if Path(name).name != name:
         raise ConfigError(f"run.name={name!r}: must be a folder's name; where it lies is run.root")
     where = f"{name}/{SHARDS}/{shard[0]}-of-{shard[1]}" if shard else name

@@ -36,7 +36,7 @@ class Loop:
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
     A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
-    `filter` applies to each question that brings no session; `extra["scope"]` of a question is a further condition.
+    `filter` applies to each question that brings no session; `Question.scope` is a further condition.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Loop:
 
     async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
         """Answer one question, recorded in `session` or a new one. An exception becomes the prediction's `error`."""
-        filters = [f"({part})" for part in (self.filter, question.extra.get("scope")) if part]
+        filters = [f"({part})" for part in (self.filter, question.scope) if part]
         session = session or Session(question.id, self.budget, " AND ".join(filters) or None)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(session.budget.max_seconds)
@@ -141,8 +141,8 @@ class Loop:
             queries = await self.method.propose(state)
             if not queries:
                 break
-            if seeds := question.extra.get("seeds"):
-                queries = [replace(query, seeds=tuple(seeds)) for query in queries]
+            if question.seeds:
+                queries = [replace(query, seeds=question.seeds) for query in queries]
             rankings = await self._retrieve(queries, session, state.round)
             state.queries += [query.text for query in queries]
             await self.method.absorb(state, queries, rankings)

@@ -64,6 +64,7 @@ class KeepConfig:
     helped: bool = True  # only those that helped: gold selected, or one of the queries gained
     precision: Share = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
     clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
+    stops: bool = False  # thoughts that say that nothing is missing
 
 
 @dataclass
@@ -229,7 +230,7 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
     if keep.clean and any(gives_away(text, question.text, question.answers) for text in queries):
         return "leaked"
     if is_thoughts and not queries:
-        return "stop"
+        return "" if keep.stops and event["sufficient"] else "stop"
     if not keep.helped:
         return ""
     if not question.gold:
@@ -291,6 +292,7 @@ class RowMaker:
             earlier=tuple(event["earlier"]),
             **{kind: event[kind] for kind in kinds},
             gains={kind: round(gained.value, 6) for kind in kinds if (gained := decision.gain(kind)) is not None},
+            sufficient=helped and not kinds,
             pool=tuple(event["pool"]),
             gold=decision.question.gold,
             candidates=tuple(Candidate(**candidate) for candidate in event["candidates"]),

@@ -11,11 +11,12 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from gnnrag.cli.app import run as main
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.base import find_source, load_dataset, load_passages
 from gnnrag.errors import DataError
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
@@ -84,8 +85,8 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
     data = load_dataset(write(tmp_path / "webqsp", form), split="test")
     first, second = data.questions
     assert (first.id, first.text, first.answers) == ("WebQTest-0", ROG[0]["question"], ("Jaxon Bieber",))
-    assert first.extra["nodes"] == ["Jaxon Bieber"] and first.extra["seeds"] == ["Justin Bieber"]
-    assert second.extra["scope"] == "graph_id = 'WebQTest-1''s'" and second.answers == ("Ontario", "Canada")
+    assert first.extra["nodes"] == ["Jaxon Bieber"] and first.seeds == ("Justin Bieber",)
+    assert second.scope == "graph_id = 'WebQTest-1''s'" and second.answers == ("Ontario", "Canada")
     texts = {passage.id: passage.text for passage in data.passages}
     assert texts["WebQTest-0/Justin Bieber#1"].split("\n") == [
         f"Justin Bieber → {SIBLING} → m.0gxnnwq", f"Justin Bieber → {PARENT} → Jeremy Bieber",
@@ -93,6 +94,7 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
     ]  # fmt: skip
     assert texts["WebQTest-1's/Alice -> Munro#1"] == "Alice -> Munro → book.author.lives_in → Ontario"
     assert len(texts) == 3 + 3 and data.nodes["WebQTest-0/Jaxon Bieber#1"] == ("Jaxon Bieber", "Jeremy Bieber")
+    assert data.name == "webqsp-test", "its index is that of a split"
     few = load_dataset(tmp_path / "webqsp", split="test", limit=1)
     assert {passage.metadata["graph_id"] for passage in few.passages} == {"WebQTest-0"}, "the corpus is of those asked"
     if form == "nsm":
@@ -101,11 +103,28 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
         assert question.extra["nodes"] == ["m.0gxnnwt"] and question.answers == ("Jaxon Bieber",), "ids are the nodes"
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("a.jsonl", '{"q_entity": ["a"]}'), ("test.jsonl", "{broken"), ("test.jsonl", '{"q_entity": []}'),
+     ("prices.parquet", ROG), ("test-0.parquet", [{"id": 1}]), ("test-1.parquet", "no table"), ("test.json", "{}")],
+)  # fmt: skip
+def test_own_documents_stay_own_documents(tmp_path: Path, file: str, content: Any) -> None:
+    for name in ("notes.md", "entities.txt", *(["relations.txt"] if file == "test.json" else [])):
+        (tmp_path / name).write_text("Lovelace wrote notes.")
+    if isinstance(content, str):
+        (tmp_path / file).write_text(content)
+    else:
+        parquet.write_table(pa.Table.from_pylist(content), tmp_path / file)
+    assert find_source(tmp_path).layout == "folder"
+
+
 def test_what_is_broken_is_named(tmp_path: Path) -> None:
     folder = write_rog(tmp_path / "rog", "jsonl")
     with pytest.raises(DataError, match="split='dev'"):
         load_dataset(folder)
-    with pytest.raises(DataError, match="graph for each question"):
+    with pytest.raises(
+        DataError, match=r"graph for each question.*gnnrag evaluate configs/evaluate/kgqa\.yaml data\.path="
+    ):
         load_passages(folder)
     (folder / "test.jsonl").write_text(json.dumps(ROG[0]) + "\n" + json.dumps(ROG[1] | {"graph": [["a", "b"]]}) + "\n")
     with pytest.raises(DataError, match=r"line 2.*no row of RoG"):
@@ -146,6 +165,7 @@ def test_gnn_rag_answers_within_the_graph_of_the_question(tmp_path: Path, form: 
     (traces,) = (tmp_path / "runs").rglob("traces.jsonl")
     events = next(row["events"] for row in map(json.loads, traces.open()) if row["question_id"] == "WebQTest-0")
     notes = next(event["notes"] for event in events if event["event"] == "evidence")
+    assert first["answer"] == "; ".join(first["nodes"]), "without a model the candidates are the answer"
     both = {f"Justin Bieber → {SIBLING} → m.0gxnnwq → people.sibling_relationship.sibling → Jaxon Bieber",
             f"Justin Bieber → {PARENT} → Jeremy Bieber ← {PARENT} ← Jaxon Bieber"}  # fmt: skip
     assert both in [set(note.split("\n")) for note in notes.split("\n\n")], "the shortest paths to a candidate"
@@ -167,3 +187,34 @@ def test_other_methods_stay_in_the_graph_of_the_question(
         assert row["ranking"] and all(passage.startswith(f"{id_}/") for passage in row["ranking"])
     named = {name for row in ROG[0]["graph"] for name in (row[0], row[2])}  # type: ignore[index]
     assert {" ".join(name.split()) for name in named} >= set(rows["WebQTest-0"]["nodes"])
+
+
+def test_own_columns_of_these_names_change_nothing(tmp_path: Path) -> None:
+    passages = [{"id": f"p{i}", "text": f"{' '.join(fact)}."} for i, fact in enumerate(ONTARIO)]
+    question = {"id": "q", "question": "Where was Justin Bieber born?", "answers": ["London"]}
+    for method in ("single", "dotrag", "tog_graph"):
+        found = []
+        for own in ({}, {"scope": "graph_id = 'none'", "seeds": ["London"]}):
+            for name, rows in (("corpus", passages), ("questions.dev", [question | own])):
+                (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+            config = load_config(EvaluateConfig, None, [
+                f"data.path={tmp_path}", f"index.root={tmp_path}", f"run.root={tmp_path}", "index.embedder.model=hash",
+                "index.text.language=blank:en", f"method={method}", "retriever=bm25", "roles=offline",
+            ])  # fmt: skip
+            (row,) = map(json.loads, (evaluate(config)[0] / "predictions.jsonl").read_text("utf-8").splitlines())
+            found.append([row[key] for key in ("answer", "ranking", "nodes", "error")])
+        assert found[0] == found[1] and found[0][1] and not found[0][3]
+
+
+def test_the_network_of_the_config_learns_on_a_release(tmp_path: Path) -> None:
+    folder = write_rog(tmp_path / "webqsp", "jsonl")
+    for split in ("train", "validation"):
+        rows = [row | {"id": f"{split}-{row['id']}", "question": f"{row['question']} {split}"} for row in ROG]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    places = {"data.path": folder, "index.root": tmp_path / "indexes", "index.embedder.model": "hash"}
+    sets = [f"sets.{split}.{key}={value}" for split in ("train", "validation") for key, value in places.items()]
+    small = ["fit.steps=1", "fit.batch_size=1", "fit.eval_every=1", "gnn.dim=4", "folds.validation=0.5"]
+    out = [f"run.root={tmp_path}", "run.name=run", f"cache={tmp_path / 'cache'}"]
+    assert main(["train", "gnn", str(REPOSITORY / "configs/train/gnn_kgqa.yaml"), *sets, *small, *out]) == 0
+    assert load_checkpoint(tmp_path / "run" / "best").model.config.mode == "entity"
+    assert {path.name for path in (tmp_path / "indexes").iterdir()} >= {"webqsp-train", "webqsp-validation"}

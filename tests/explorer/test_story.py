@@ -75,6 +75,20 @@ def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:
     assert [[passages.ids[n] for n in some] for some in block["sources"]] == [["p1"], ["p2", "p1"]]
 
 
+def test_the_merges_of_a_round_are_told_as_one() -> None:
+    before, after = [f"a{i}" for i in range(12)], ["b1", "a11", *(f"a{i}" for i in range(9))]
+    sections, passages = story_of(
+        query(0, "q", before), {"event": "merge", "round": 0, "origin": "question", "new": 12, "top": before},
+        query(1, "f", ["b1"]), query(1, "s", ["a11"]),
+        {"event": "merge", "round": 1, "origin": "fast", "new": 1, "top": ["b1", *before]},
+        {"event": "merge", "round": 1, "origin": "slow", "new": 2, "top": after},
+    )  # fmt: skip
+    first, second = blocks(sections, "merge")
+    assert (first["new"], first["groups"]) == (12, []) and second["new"] == 3
+    assert rows(second, "up", passages) == [("b1", 0, 1), ("a11", 12, 2)]
+    assert rows(second, "out", passages) == [("a8", 9, 11), ("a9", 10, 0)]
+
+
 def test_what_was_promoted_and_cut_at_the_end() -> None:
     pool = [f"p{i}" for i in range(1, 15)]
     sections, passages = story_of(

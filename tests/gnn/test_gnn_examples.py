@@ -92,7 +92,7 @@ def make_task(tmp_path: Path, steps: int = 60) -> RetrievalTask:
 def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -> None:
     task = make_task(tmp_path)
     torch.manual_seed(0)
-    model = QueryGNN(GNNConfig(dim=8, layers=2, features=["dense", "title"]), 8)
+    model = QueryGNN(GNNConfig(dim=8, layers=2, features=["dense", "lexical"]), 8)
     items = task.batch(0)
     together = task.loss(model, items, CPU)
     apart = torch.cat([task.loss(model, [item], CPU) for item in items])
@@ -102,7 +102,7 @@ def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -
 def test_training_finds_what_a_feature_says(tmp_path: Path) -> None:
     task = make_task(tmp_path)
     torch.manual_seed(0)
-    model = QueryGNN(GNNConfig(dim=8, layers=1, features=["dense", "title"]), 8)
+    model = QueryGNN(GNNConfig(dim=8, layers=1, features=["dense", "lexical"]), 8)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for step in range(60):
         optimizer.zero_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -177,10 +178,11 @@ def test_seeds_weigh_one_over_the_document_frequency(index: Index) -> None:
 def test_joined_subgraphs_score_as_each_alone(index: Index) -> None:
     torch.manual_seed(0)
     parts = QuestionGraphs(index).prepare(QUESTIONS)
+    parts += [replace(parts[0], relation_vectors=parts[0].relation_vectors[::-1])]  # of another graph
     config = GNNConfig(dim=8, layers=2, features=list(NODE_FEATURES))
     model = QueryGNN(config, text_size=parts[0].question.shape[0]).eval()
     with torch.inference_mode():
-        together = model(join(parts))
+        together = model(join(parts, [0] * len(QUESTIONS) + [1]))
         alone = torch.cat([model(join([part])) for part in parts])
     assert torch.allclose(together, alone, atol=1e-5)
 

@@ -10,7 +10,6 @@ import pytest
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
 from gnnrag.graphs.rendering import round_robin
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
 from gnnrag.methods.dotrag.anchors import AnchorFinder, nearest_nodes
@@ -28,6 +27,7 @@ from gnnrag.methods.dotrag.paths import (
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
 from gnnrag.methods.dotrag.search import Dot, Region, RoundPaths, TypedGraph, TypeFilter, folded_query
+from gnnrag.text.tokens import estimate_tokens
 from tests.helpers.dots import at, trace_graph, typed_graph
 
 GRAPH = trace_graph()

@@ -253,6 +253,10 @@ def test_a_damaged_artefact_is_named(tmp_path):
     path.write_text("nothing")
     with pytest.raises(ArtefactError, match="delete it"):
         Index(tmp_path / "i").read("hierarchy")
+    vectors = Index(tmp_path / "i").folder("embeddings") / "value.npy"
+    vectors.write_bytes(vectors.read_bytes()[:-1])
+    with pytest.raises(ArtefactError, match="delete it"):
+        _ = Index(tmp_path / "i").passage_vectors
 
 
 def test_another_process_is_waited_for(tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def test_contents_and_finish_reasons(behaviour, text: str, finish: str) -> None:
 
 
 # -------------------------------------------------------------------------------------- failures of the server
-@pytest.mark.parametrize("failure", [status(500), status(503), status(429), status(408), drop])
+@pytest.mark.parametrize("failure", [*map(status, (408, 429, 500, 503)), drop, body_of(b'{"error": {"code": "429"}}')])
 def test_passing_failures_are_retried(failure) -> None:
     with stub(failure, failure, ok("at last")) as server:
         assert one(model(server)).text == "at last"
@@ -145,7 +145,10 @@ def test_passing_failures_are_retried(failure) -> None:
         (status(400, "This organization has been disabled for its safety violations."), {}, LLMError, "disabled", 1),
         (status(400, "You have reached your specified API usage limits."), {}, LLMError, "limits", 1),
         (status(400, "Too many tokens, please wait before trying again."), {}, LLMError, "wait", 1),
-        (body_of(b'{"error": {"code": 502, "message": "upstream"}}'), {}, LLMError, "502: upstream", 1),
+        (body_of(b'{"error": {"code": 502, "message": "upstream"}}'), {"max_retries": 1}, LLMError, "502: upstream", 2),
+        (body_of(b'{"error": {"code": "401", "message": "denied"}}'), {}, LLMError, "401: denied", 1),
+        (body_of(b'{"error": {"code": "rate_limit_exceeded"}}'), {"max_retries": 1}, LLMError, "rate_limit", 2),
+        (body_of(b'{"error": "internal error"}'), {"max_retries": 1}, LLMError, "internal error", 2),
         (status(400, "The model `m` has been decommissioned", "model_decommissioned"), {}, LLMError, "llm.model", 1),
         (status(429, "You exceeded your quota", "insufficient_quota"), {}, LLMError, "llm.concurrency", 1),
         (status(501, "not implemented"), {}, LLMError, "501", 1),
@@ -189,6 +192,7 @@ def test_a_redirect_is_not_followed(code: int, monkeypatch: pytest.MonkeyPatch) 
         (status(403, 'Your input was flagged for "violence". No credits were charged.'), ContentFilterError),
         (status(429, "Request too large for m: Limit 30000, Requested 45000."), ContextLengthError),
         (body_of(b'{"error": {"code": 403, "message": "flagged"}}'), ContentFilterError),
+        (body_of(b'{"error": {"code": "context_length_exceeded", "message": "bad"}}'), ContextLengthError),
         (body_of(b'{"object": "chat.completion", "choices": [], "usage": {"prompt_tokens": 4}}'), ContentFilterError),
         (status(400, "The input token count (9) exceeds the maximum number of tokens allowed (8)"), ContextLengthError),
         (status(400, "Range of input length should be [1, 30720]"), ContextLengthError),

@@ -99,6 +99,10 @@ def test_the_answer_of_the_retriever() -> None:
     assert prediction.answer == "The answer [c1]." and not tasks and prediction.ranking[0] == "p9"
     prediction, _, (task,) = run_graph([OWN, *HITS], channel="graph", answer="reader")
     assert prediction.answer == "read" and task.notes.startswith("The answer [c1].")
+    prediction, _, tasks = run_graph(HITS, channel="graph", answer="nodes")
+    assert prediction.answer == "e1; e2" and not tasks
+    prediction, _, tasks = run_graph([], channel="graph", answer="nodes")
+    assert prediction.answer == "" and not tasks, "nothing found is no answer"
     prediction, _, _ = run_graph([], channel="graph")
     assert prediction.answer == "read" and prediction.ranking == ()
 

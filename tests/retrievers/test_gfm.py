@@ -51,16 +51,19 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index(root)
 
 
-@pytest.fixture(scope="module")
-def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    folder = tmp_path_factory.mktemp("kb")
-    (folder / "kb.txt").write_text(KB)
+def kb_index(folder: Path, triples: str) -> Index:
+    (folder / "kb.txt").write_text(triples)
     config = IndexConfig(
         embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
         extract=ExtractConfig(method="kb", path=str(folder / "kb.txt")),
     )  # fmt: skip
     build(folder / "index", load_passages(folder, Skips()), config, names=ENTITY_STAGES)
     return Index(folder / "index")
+
+
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return kb_index(tmp_path_factory.mktemp("kb"), KB)
 
 
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
@@ -88,6 +91,22 @@ def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path
     assert some.ids == ranking.ids[:3], "the threshold is the checkpoint's"
     (articles,) = retriever.retrieve([Query(query.text)])
     assert articles.ids[:5] == ranking.ids and articles.ids[-1] == "Alien"
+
+
+def test_mass_is_of_a_softmax_without_what_the_question_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = kb_index(tmp_path, "".join(f"Alien|has_tags|tag{i}\n" for i in range(2002)))
+    retriever = set_up(GFMRetriever(of_entities(tmp_path / "ck"), mass=0.95), index=index)
+    position, score = index.read("message_graph").graph.position, retriever.scorer.score
+
+    def scored(text: str, *more: object) -> tuple:
+        logits, question, subgraph = score(text, *more)
+        logits[:] = -5.0  # sigmoids of two thousand weak entities would sum to 13
+        logits[[position["tag7"], position["tag8"], position["Alien"]]] = 10.0, 10.0, 50.0
+        return logits, question, subgraph
+
+    monkeypatch.setattr(retriever.scorer, "score", scored)
+    (ranking,) = retriever.retrieve([Query("what is Alien tagged with", "graph", 5000)])
+    assert ranking.ids == ("tag7", "tag8")
 
 
 def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:

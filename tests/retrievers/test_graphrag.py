@@ -15,7 +15,7 @@ import pytest
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import BudgetError
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Request, estimate_tokens
+from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import ANSWER
@@ -33,6 +33,7 @@ from gnnrag.retrievers.graphrag.report_roles import (
 )
 from gnnrag.retrievers.graphrag.reports import shuffled
 from gnnrag.session import Budget, Session
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Query, Ranking
 from tests.helpers.indexes import HASH, build
 from tests.helpers.parts import Scripted

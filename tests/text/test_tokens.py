@@ -7,7 +7,7 @@ from gnnrag.text.tokens import TokenCounter
 
 def test_the_estimate_rounds_up() -> None:
     counter = TokenCounter()
-    assert [counter.count(text) for text in ("", "a", "abcd", "abcde")] == [0, 1, 1, 2]
+    assert [counter.count(text) for text in ("", "a", "abcd", "abcde", "中文中文")] == [0, 1, 1, 2, 3]
 
 
 def test_fit_is_the_longest_prefix_of_whole_items() -> None:

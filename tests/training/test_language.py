@@ -43,7 +43,8 @@ from tests.helpers.language_rows import Letters, settings, thoughts_row, verifie
 from tests.helpers.tiny_model import make_tiny_model
 
 CONFIG = TrainLanguageConfig()
-CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs" / "train").glob("*.yaml"))
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = sorted((ROOT / "configs" / "train").glob("*.yaml"))
 LANGUAGE = [path for path in CONFIGS if "\nkind: causal" in path.read_text("utf-8")]
 
 
@@ -241,3 +242,12 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
     check_language(training.config, cls.role)
     made = from_settings(TRAINERS[training.config.stage][1], training.arguments(Path("runs"), has_validation=True))
     assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_sweep_sets_what_its_trainer_has(path: Path) -> None:
+    sweep = read_yaml(path, "")
+    source, *fixed = sweep["command"][sweep["command"].index("${program}") + 1 : -1]
+    chosen = [f"{name}={(space.get('values') or [space['max']])[-1]}" for name, space in sweep["parameters"].items()]
+    cls: Any = chosen_training(TRAININGS[Path(sweep["program"]).name], str(ROOT / source), chosen)
+    assert load_config(cls.schema, ROOT / source, [*fixed, *chosen]).run.root == f"runs/sweeps/{path.stem}"

@@ -77,6 +77,8 @@ def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: 
     [
         ({"fast": None, "slow": None}, {}, "stop"),
         ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
+        ({"fast": None, "slow": None, "sufficient": True}, {"stops": True}, ""),
+        ({"fast": None, "slow": None}, {"stops": True}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
         ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
         ({"slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
@@ -143,6 +145,8 @@ def test_gains_are_those_of_the_rankings(root: Path, oracle: Path) -> None:
         reply = parse_thoughts(reply_of(row))
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
+    parts = {row.question_id: row.part for row in read_rows(oracle / "verifier.jsonl", VerifierRow)}
+    assert all(parts.get(row.question_id, row.part) == row.part for row in rows), "one question is on one side"
 
 
 @pytest.mark.slow

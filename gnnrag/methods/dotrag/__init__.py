@@ -120,7 +120,7 @@ class DotRAG(Method):
             passing = self.index.matching(session.filter)
             state.memory["scope"] = any_of(self.index.knowledge.entity_passages, passing)
         position = self.index.knowledge.position
-        starts = [ConceptAnchors(s, (position[s],), "given") for s in question.extra.get("seeds", ()) if s in position]
+        starts = [ConceptAnchors(s, (position[s],), "given") for s in question.seeds if s in position]
         if not starts:
             concepts = await self.concepts(ConceptsTask(question, self.schema), session)
             session.flag("concepts", *concepts.flags)

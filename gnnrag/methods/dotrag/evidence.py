@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe
 from gnnrag.methods.dotrag.search import Dot
 from gnnrag.session import Session
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Evidence
 
 

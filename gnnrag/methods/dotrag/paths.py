@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, k_shortest_paths
-from gnnrag.llm.base import estimate_tokens
+from gnnrag.text.tokens import estimate_tokens
 
 Label = Literal["complete", "partial", "irrelevant"]
 Pattern = tuple[tuple[str, ...], ...]  # for each edge, its predicates; "~" in front of those stated the other way round

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Method, Pool, State, passages_behind, promote, scale_of
 from gnnrag.methods.graphsearch.roles import (
     ContextTask,
@@ -39,6 +38,7 @@ from gnnrag.text.subqueries import (
     verbalise,
     without_placeholders,
 )
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Channel, Evidence, Query, Question, Ranking
 
 Source = Literal["text", "graph", "full"]

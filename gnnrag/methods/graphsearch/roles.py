@@ -7,7 +7,6 @@ import string
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.parsing import (
@@ -22,6 +21,7 @@ from gnnrag.roles.parsing import (
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem, Triple, bracketed, read_triples, render_history, render_triples
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Hit, Passage, Question
 
 Side = Literal["semantic", "relational"]  # sub-queries are questions with references `#k`, or triples with `Entity#k`

@@ -50,10 +50,6 @@ const WORDS = {
     "Nodes of the graph",
     "terminal: the paths' ends. path: all on them. resolved: those and what the read passages name.",
   ],
-  patterns: [
-    "Relations along the paths",
-    "How many complete paths follow which relations; ~ stands before one that is followed against its direction.",
-  ],
   step: ["Thought", "What the model concluded from the passages so far, and what it wants to look up next."],
   move: ["Move of the agent", "What the agent decided to do next."],
   stop: ["Decision to stop", "Whether what was found is enough."],

@@ -12,7 +12,6 @@ import numpy as np
 from annotated_types import Ge
 
 from gnnrag.errors import ConfigError
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
 from gnnrag.retrievers.base import (
     ANSWER,
@@ -32,6 +31,7 @@ from gnnrag.retrievers.graphrag.reports import (
     shuffled,
 )
 from gnnrag.session import Session, concurrently
+from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Hit, Query, Ranking
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
-from gnnrag.llm.base import Message, estimate_tokens
+from gnnrag.llm.base import Message
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import escaped_except, inline, notes_element, passage_element
 from gnnrag.roles.parsing import json_objects, strip_thinking
@@ -18,6 +18,7 @@ from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.roles.writers.records import Records, dropped, longest, number, read_entity, read_relation, split_records
 from gnnrag.session import Session
+from gnnrag.text.tokens import estimate_tokens
 
 NAMES_KEY, TRIPLES_KEY = "named_entities", "triples"
 MAX_HISTORY = 20_480  # tokens beyond which nothing more is asked for (LightRAG)
