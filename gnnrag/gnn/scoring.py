@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 from gnnrag.datasets.kgqa import GRAPH
 from gnnrag.gnn import RankerConfig
@@ -20,7 +21,7 @@ from gnnrag.gnn.edges import join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph, passage_scores
 from gnnrag.index.index import Index
 
 
@@ -29,19 +30,14 @@ class PassageScorer:
 
     def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
-        sizes = PruneConfig(**checkpoint.facts.get("prune", {}))
-        self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
+        self.graphs = QuestionGraphs(index, self.model.config, PruneConfig(**checkpoint.facts.get("prune", {})))
 
     def passage_scores(self, text: str, *_: Any) -> tuple[np.ndarray, str]:
         """Return (num_passages,) float64 scores in [0, 1] for a question, and how its seeds were found."""
         (part,) = self.graphs.prepare([text])
         with torch.no_grad():
             logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
-        inside = part.passages[part.candidates]
-        known = probabilities(logits[part.candidates])
-        scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
-        scores[inside] = known
-        return scores, part.branch
+        return passage_scores(part.prior, part.passages[part.candidates], logits[part.candidates]), part.branch
 
 
 class EntityScorer:
@@ -109,7 +105,7 @@ class EntityScorer:
     def _passages(self, logits: torch.Tensor, question: EntityQuestion) -> np.ndarray:
         """Return the scores of passages from the logits of entities. Shape (num_passages,), float64."""
         if self.questions.is_kb:
-            chances = probabilities(logits.double().numpy())
+            chances = expit(logits.double().numpy())
             chances[list(question.seeds)] = 0.0
             about, first = self._articles
             return np.where(about >= 0, chances[about], 0.0) - ~first
@@ -123,8 +119,3 @@ class EntityScorer:
         with torch.no_grad():
             inside = self.model(join([part]).to(self.device)).cpu()
         return whole_logits(inside, part.nodes, self.questions.graph.num_entities)[:, 0], part
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Return the probability of each node by itself; its shape is that of the logits."""
-    return 1.0 / (1.0 + np.exp(-logits))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import expit
 
 from gnnrag.index.index import Index
 
@@ -53,3 +54,14 @@ class PruneConfig:
 def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
     """Return vectors as they are, or (0, F) where there are none: an empty artefact knows no F."""
     return vectors if len(vectors) else np.zeros((0, index.passage_vectors.shape[1]), np.float32)
+
+
+def passage_scores(prior: np.ndarray, inside: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Return scores of all passages, (num_passages,) float64: those `inside` a subgraph by their logits.
+
+    The others follow by the `prior` of search, (num_passages,) in [0, 1]; `inside` holds positions.
+    """
+    known = expit(logits)
+    scores = prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
+    scores[inside] = known
+    return scores

@@ -124,8 +124,7 @@ class GFMRetriever(Retriever):
             count = max(int((probabilities >= least).sum()), 1)
         count = count if question.seeds and (probabilities >= 0).any() else 0
         best = best_positions(probabilities, min(query.top_k, count)).tolist()
-        has_paths = self.paths and subgraph is not None
-        shortest = ShortestPaths(subgraph, graph, question.seeds, self.paths) if has_paths else None
+        shortest = ShortestPaths(subgraph, graph, question.seeds, self.paths) if self.paths and subgraph else None
         for rank, entity in enumerate(best, start=1):
             name = graph.entities[entity]
             stated = [p for p in graph.entity_passages[entity].tolist() if mask is None or mask[p]][:3]

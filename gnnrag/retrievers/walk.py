@@ -12,7 +12,7 @@ from annotated_types import Ge
 from gnnrag.gnn import WALK_STAGES
 from gnnrag.gnn.features import open_share, words_of_passages
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig
+from gnnrag.gnn.subgraph import PruneConfig, passage_scores
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
@@ -54,7 +54,5 @@ class WalkRetriever(Retriever):
         inside, walk = view.passages, view.walk / view.walk.max()
         open_words = open_share(view, words_of_passages(self.graphs, view))
         logits = np.log(walk[inside] + 1e-3) + 2.0 * view.dense[inside] + 1.5 * view.follow[inside] + 0.5 * open_words
-        inside_scores = 1.0 / (1.0 + np.exp(-logits))
-        scores = 0.999 * inside_scores.min() * view.prior  # all others rank below
-        scores[inside] = inside_scores
+        scores = passage_scores(view.prior, inside, logits)
         return rank_passages(scores, self.index.ids, query.top_k, "walk", mask=self.mask(query))

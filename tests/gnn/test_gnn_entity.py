@@ -18,7 +18,7 @@ from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, 
 from gnnrag.gnn.examples import EntitySet, SupportSet
 from gnnrag.gnn.features import nearest_entities
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.scoring import EntityScorer, probabilities
+from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.index.index import Index, build_index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.io import write_jsonl
@@ -126,7 +126,7 @@ def test_whole_graph_and_whole_neighbourhood_agree(index: Index) -> None:
     whole = EntityScorer(index, Checkpoint(model)).score(QUESTION.text)[0]
     facts = {"neighbourhood": {"hops": 9, "fan": 1000}}
     near = EntityScorer(index, Checkpoint(model, facts=facts)).score(QUESTION.text)[0]
-    assert np.allclose(probabilities(whole), probabilities(near), atol=1e-6)
+    assert np.allclose(1 / (1 + np.exp(-whole)), 1 / (1 + np.exp(-near)), atol=1e-6)
     small = EntityScorer(index, Checkpoint(model, facts={"neighbourhood": {"hops": 1, "fan": 5}}))
     scores = small.score(QUESTION.text)[0]
     position = small.questions.graph.position
@@ -152,7 +152,7 @@ def test_articles_score_as_their_entities_and_further_parts_after_them(index: In
     torch.manual_seed(0)
     scorer = EntityScorer(index, Checkpoint(QueryGNN(SETTINGS, index.embedder.dim)))
     logits, found, _ = scorer.score(QUESTION.text)
-    chances = probabilities(logits)
+    chances = 1 / (1 + np.exp(-logits))
     (scores, branch), (none, no_branch) = map(scorer.passage_scores, (QUESTION.text, "who is it"))
     position, seen, want = scorer.questions.graph.position, set(), []
     for passage in index.passages:
