@@ -68,7 +68,7 @@ def load_questions(
     questions = []
     for i, row in enumerate(read_objects(path, "questions")):
         given_id = row.get("_id", row.get("id"))
-        row_id = new_id(seen, [f"{name}-q{i}" if given_id is None else str(given_id)], row, skips)
+        row_id = new_id(seen, f"{name}-q{i}" if given_id is None else str(given_id), row, skips)
         if row_id is None:
             continue
         where = f"question {row_id!r} (number {i})"

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -159,21 +158,21 @@ class Skips:
         return "; ".join(parts)
 
 
-def new_id(seen: dict[str, object], names: Iterable[str], content: object, skips: Skips) -> str | None:
-    """Return the first of some names, or `NAME@2`, ..., that no other question has; None: this question is there.
+def new_id(seen: dict[str, object], name: str, content: object, skips: Skips) -> str | None:
+    """Return a name, or `NAME@2`, ..., that no other question has; None: this question is there.
 
     Releases use ids twice: MuSiQue-Full asks each question with and without the passages that answer it.
     """
-    first, *others = names
-    for name in chain((first, *others), (f"{first}@{n}" for n in count(2))):
-        if seen.setdefault(name, content) is content:
-            if name != first:
-                skips.notes.append(f"id {first} is used for several questions; this one is {name}")
-            return name
-        if seen[name] == content:
-            skips.add("repeated question", name)
+    id_, number = name, 1
+    while seen.setdefault(id_, content) is not content:
+        if seen[id_] == content:
+            skips.add("repeated question", id_)
             return None
-    raise AssertionError  # the names never end
+        number += 1
+        id_ = f"{name}@{number}"
+    if number > 1:
+        skips.notes.append(f"id {name} is used for several questions; this one is {id_}")
+    return id_
 
 
 # What benchmarks call a question that its corpus does not answer, whatever answers stand beside it.

@@ -27,7 +27,7 @@ from gnnrag.config import (
     load_config,
     to_plain,
 )
-from gnnrag.datasets.base import Dataset, load_configured
+from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, StoppedError
 from gnnrag.executors import ExecutorConfig, make_executor
 from gnnrag.index.index import Index, exists, open_or_build
@@ -172,7 +172,7 @@ def _answer_in_shards(
 
 def load_data_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambda note: None) -> Dataset:
     """Load the corpus and the questions. Raises DataError when there are no questions."""
-    data = load_configured(config.data)
+    data = load_dataset(**vars(config.data))
     if not data.questions:
         raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
     for note in data.remarks:

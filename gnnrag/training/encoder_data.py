@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt
 
-from gnnrag.datasets.base import Dataset, load_configured
+from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
@@ -83,7 +83,7 @@ class EncoderSet:
 def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> EncoderSet:
     """Load a set, and bring its index up to date."""
     d = config.data
-    data = load_configured(d)
+    data = load_dataset(**vars(d))
     return EncoderSet(name, config, data, open_or_build(config.index, d, data.name, data.passages, STAGES, on_index))
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from gnnrag.config import to_plain
-from gnnrag.datasets.base import Dataset, load_configured
+from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
@@ -125,7 +125,7 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GN
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data
-    data = load_configured(d)
+    data = load_dataset(**vars(d))
     stages = needed_stages(settings, config.index.extract.is_kb)
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
     return GNNSet(name, config, data, index, settings)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Lt
 
 from gnnrag.config import DataConfig, Share
-from gnnrag.datasets.base import Dataset, load_configured
+from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import gives_away
 from gnnrag.roles.base import Thoughts
@@ -68,7 +68,7 @@ def opened(config: MadeRowsConfig) -> Iterator[tuple[str, Dataset]]:
     if not config.out or not config.sets:
         raise ConfigError("out=FILE and sets.NAME.path=FOLDER: give what is written, and what it is made from")
     for name, d in config.sets.items():
-        yield name, load_configured(d)
+        yield name, load_dataset(**vars(d))
 
 
 def others(question: Question, passages: Sequence[Passage], count: int, salt: str) -> dict[str, Passage]:

@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Ge
 
 from gnnrag.config import EvaluateConfig, Share, load_config
-from gnnrag.datasets.base import Dataset, load_configured
+from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.parts import build
@@ -226,7 +226,7 @@ def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> Read
     """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
     own = config.sets[name]
     d = own.data
-    data = load_configured(d)
+    data = load_dataset(**vars(d))
     check_gold(data, d.path)
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
     index = open_index([replace(run, data=d, index=own.index)], data.name, data.passages, progress)

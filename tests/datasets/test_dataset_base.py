@@ -53,12 +53,12 @@ def test_a_sample_is_drawn_by_seed_in_proportion_to_the_types(canonical):
         {"id": f"q{i}", "question": "?", "answers": ["a"], "type": "rare" if i % 5 == 4 else "usual"} for i in range(50)
     ]
     (canonical / "questions.dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    drawn = {seed: load_dataset(canonical, sample=(20, seed)) for seed in (0, 1)}
+    drawn = {seed: load_dataset(canonical, sample=20, sample_seed=seed) for seed in (0, 1)}
     for dataset in drawn.values():
         assert [q.type for q in dataset.questions].count("rare") == 4 and len(dataset.questions) == 20
         assert [q.id for q in dataset.questions] == sorted((q.id for q in dataset.questions), key=lambda i: int(i[1:]))
-    assert drawn[0].questions != drawn[1].questions and drawn[0] == load_dataset(canonical, sample=(20, 0))
-    assert len(load_dataset(canonical, sample=(99, 0)).questions) == 50
+    assert drawn[0].questions != drawn[1].questions and drawn[0] == load_dataset(canonical, sample=20, sample_seed=0)
+    assert len(load_dataset(canonical, sample=99, sample_seed=0).questions) == 50
 
 
 def test_settings_out_of_range(canonical):
@@ -66,7 +66,7 @@ def test_settings_out_of_range(canonical):
         with pytest.raises(ConfigError, match=setting):
             load_config(EvaluateConfig, None, [setting])
     with pytest.raises(ConfigError, match=r"data\.limit"):
-        load_dataset(canonical, limit=2, sample=(2, 0))
+        load_dataset(canonical, limit=2, sample=2, sample_seed=0)
 
 
 @pytest.mark.parametrize(

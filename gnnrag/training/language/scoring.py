@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.config import to_plain
-from gnnrag.datasets.base import load_configured
+from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import open_or_build
 from gnnrag.metrics.answer import exact_match, f1
@@ -55,7 +55,7 @@ def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGa
     if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
-    data = load_configured(d)
+    data = load_dataset(**vars(d))
     stages = sorted(set(settings.reads))
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
     prints = {stage: index.artefact_key(stage) for stage in stages}
