@@ -96,10 +96,8 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def exclusive_lock(
-    path: Path, what: str, wait_s: float = 0.0, waiting: Callable[[float], None] = lambda waited: None
-) -> Iterator[None]:
-    """Hold a lock file, after `wait_s` at most, else GnnragError; `waiting` gets the seconds waited, and may raise."""
+def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold a lock file, after `wait_s` at most, else GnnragError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as handle:
         started = time.monotonic()
@@ -108,10 +106,9 @@ def exclusive_lock(
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError as error:
-                if (waited := time.monotonic() - started) >= wait_s:
+                if time.monotonic() - started >= wait_s:
                     problem = f"{what} is being written by another process; wait for it, or use another folder"
                     raise GnnragError(problem) from error
-                waiting(waited)
                 time.sleep(0.2)
             except OSError as error:
                 problem = f"{path} cannot be locked ({error.strerror}); use a file system with locks"

@@ -41,7 +41,7 @@ class GoldHop:
     """One hop of a gold decomposition; `#1` in `question` stands for the answer of hop 1."""
 
     question: str
-    answer: str  # "" where the dataset gives none (StrategyQA)
+    answer: str = ""  # where the dataset gives none (StrategyQA)
     gold: str | None = None
 
 

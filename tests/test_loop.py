@@ -153,7 +153,7 @@ def test_calls_that_failed_for_good_are_the_error_of_a_row_that_has_an_answer() 
 def test_an_empty_query_is_an_error_row(text: str) -> None:
     retriever = ToyRetriever({})
     prediction, _ = answer_one(Asks([Query(text)]), retriever)
-    assert prediction.error == "ValueError: a method proposed an empty query" and retriever.asked == []
+    assert "a method proposed" in prediction.error and retriever.asked == []
 
 
 class _UnreadableError(Exception):

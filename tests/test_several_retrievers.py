@@ -48,7 +48,7 @@ def test_channels_are_those_of_the_one_that_is_asked() -> None:
     query = Query("x", channel="graph", retriever="b")
     assert run(Asks([query]), ToyRetriever(MAIN), {"b": other})[0].error is None
     (prediction,) = run(Asks([query]), ToyRetriever(MAIN), {"b": ToyRetriever(OTHER)})
-    assert prediction.error == "ValueError: the retriever has no channel 'graph', only text"
+    assert prediction.error.startswith("ValueError") and "channel='graph'" in prediction.error
 
 
 def test_only_one_of_them_needs_roles() -> None:

@@ -9,34 +9,34 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill, shorten
 from typing import Annotated
 
 import typer
+import yaml  # type: ignore[import-untyped]
 
+from gnnrag.api import Index
 from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
 from gnnrag.cli.llm import with_chosen_model
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
+from gnnrag.index import index as stored
 from gnnrag.index.filters import EXAMPLE
-from gnnrag.index.index import Index, closure, exists
+from gnnrag.index.index import closure, exists
 from gnnrag.io import well_formed
 from gnnrag.metrics.replies import by_role, remarks
-from gnnrag.run.answers import Answer, make_answer, where
+from gnnrag.run.answers import Answer, where
 from gnnrag.run.evaluate import (
-    Pipeline,
-    idle_settings,
     index_settings,
     needed_stages,
     open_index,
     require_index_or_data,
 )
-from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
-from gnnrag.types import Prediction, Question
 
 PAD = " " * 6
 HELP = """\
@@ -71,74 +71,58 @@ def ask(
     overrides = with_chosen_model(source, overrides)
     config = load_config(EvaluateConfig, source, overrides)
     require_index_or_data(config.index, is_given("data.path", source, overrides))
-    index = _open(config, is_alone=source is None and not is_given("data", None, overrides))
-    pipeline = Pipeline(config, index)
-    for remark in idle_settings(config, () if question else ("rewriter",)):
-        note(remark)
-    if pipeline.loop.filter:
-        index.matching(pipeline.loop.filter)  # a malformed one ends the command
-    if not question:
-        _converse(pipeline, index)
-        return 0
-    answered: list[tuple[Prediction, Session]] = []
-    asyncio.run(pipeline.run([Question("ask", question)], lambda *row: answered.append(row)))
-    prediction, session = answered[0]
-    answer = make_answer(question, prediction, session.events, index)
-    if as_json:
-        shown = {**answer.to_dict(), "ranking": answer.ranking[:20]}
-        print(json.dumps(shown, ensure_ascii=False, indent=2))
-    else:
-        print(answer_text(answer, index))
-    show_remarks(remarks(by_role([prediction]), config.run.warn_bad_replies, None))
+    place = _brought_up_to_date(config, is_alone=source is None and not is_given("data", None, overrides))
+    settings = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in overrides)}
+    with Index(place, config=source, settings=settings) as index:
+        if not question:
+            _converse(index)
+            return 0
+        answer = index.ask(question)
+        if as_json:
+            shown = {**answer.to_dict(), "ranking": answer.ranking[:20]}
+            print(json.dumps(shown, ensure_ascii=False, indent=2))
+        else:
+            print(answer_text(answer, index))
+    show_remarks(remarks(by_role([answer]), config.run.warn_bad_replies, None))
     return 0 if answer.error is None else 1
 
 
-def _open(config: EvaluateConfig, is_alone: bool) -> Index:
-    """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
+def _brought_up_to_date(config: EvaluateConfig, is_alone: bool) -> Path | str:
+    """Make what the index of a config lacks, and return where it is; `is_alone`: its passages stay as they are."""
     path = config.index.path
     if is_alone and path and exists(path):
         with progress_bar() as advance:
-            index = Index(path, index_settings(config), advance)
+            index = stored.Index(path, index_settings(config), advance)
             lacking = [name for name in closure(needed_stages(config), index.config) if not index.has(name)]
             if lacking:
                 who = f"method={config.method.name} on retriever={config.retriever.name}"
                 note(f"the index lacks {', '.join(lacking)} for {who}: made now, once")
             for name in lacking:
                 index.folder(name)
-        return index
+        return path
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with progress_bar() as advance:
         index = open_index([config], data.name, data.passages, advance)
     if data.report:
         write_report(index.root, data.report)
-    return index
+    return index.place
 
 
-def _converse(pipeline: Pipeline, index: Index) -> None:
+def _converse(index: Index) -> None:
     """Answer what a person types, each with what was said before, until /quit or the end of the input."""
     with suppress(ImportError):
         import readline  # noqa: F401 - loading it is what gives `input` its history
     note("ask on, with he, she or it for what went before; /help lists the commands")
     answers: list[Answer] = []
-    with asyncio.Runner() as runner:
-        try:
-            while (typed := well_formed(input("\n> ").strip())) != "/quit":
-                if typed.startswith("/"):
-                    print(_command(typed, answers, index))
-                elif typed:
-                    session = Session(f"ask-{len(answers)}", pipeline.loop.budget, pipeline.loop.filter)
-                    history = [(answer.question, answer.text) for answer in answers]
-                    text = runner.run(pipeline.standalone(typed, history, session))
-                    if text != typed:
-                        note(f"asked: {text}")
-                    prediction, _ = runner.run(pipeline.loop.answer(Question(session.question_id, text), session))
-                    answers.append(make_answer(text, prediction, session.events, index))
-                    print("\n".join(_brief(answers[-1])))
-        except EOFError:
-            pass
-        finally:
-            pipeline.loop.close()
-            runner.run(pipeline.roles.close())
+    with suppress(EOFError):
+        while (typed := well_formed(input("\n> ").strip())) != "/quit":
+            if typed.startswith("/"):
+                print(_command(typed, answers, index))
+            elif typed:
+                answers.append(index.ask(typed, history=answers))
+                if answers[-1].question != typed:
+                    note(f"asked: {answers[-1].question}")
+                print("\n".join(_brief(answers[-1])))
 
 
 def _command(typed: str, answers: Sequence[Answer], index: Index) -> str:
@@ -179,7 +163,7 @@ def answer_text(answer: Answer, index: Index) -> str:
             lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")
         elif event["event"] == "query":
             ids = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
-            top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in ids)
+            top = "; ".join(index.lookup([i])[0].title if i in index.stored.position else i for i in ids)
             to = f" to {event['retriever']}" if event["retriever"] else ""
             origin = ORIGINS.get(event["origin"], event["origin"])
             queries.append(f"  round {event['round']}, {origin}{to}: {event['text']}")

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
@@ -22,7 +21,7 @@ from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import DataError
-from gnnrag.io import read_object, write_json
+from gnnrag.io import read_object, well_formed, write_json
 from gnnrag.types import OnProgress, Passage, no_progress
 
 REPORT = "documents.json"  # in an index folder
@@ -107,7 +106,7 @@ def load_documents(
     with nullcontext(reader) if reader else DocumentReader(chunking) as reader:
         for relative in files:
             # A Mac writes e and an accent where others write é: names are compared in one form.
-            name = normalize("NFC", os.fsencode(relative).decode("utf-8", "backslashreplace"))
+            name = well_formed(os.fsencode(relative).decode("utf-8", "backslashreplace"))
             report = FileReport(name)
             reports.append(report)
             if problem := _unusable(relative, name, documents):

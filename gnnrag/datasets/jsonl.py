@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from gnnrag.datasets.metadata import own_fields, with_one_type
 from gnnrag.errors import DataError
@@ -24,21 +25,7 @@ from gnnrag.types import GoldHop, Passage, Question
 
 T = TypeVar("T")
 
-MAX_FILE_BYTES = 2_000_000_000  # of a file that is read whole
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return well_formed(text)  # rows from Python, too
-
-
-def _number_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Filled = Annotated[str, AfterValidator(_not_blank)]
-Id = Annotated[Filled, BeforeValidator(_number_as_text)]
+Filled = Annotated[str, StringConstraints(pattern=r"\S")]
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -86,11 +73,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r")
 
 
-def read_whole(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
+def read_whole(path: Path, limit: float = math.inf) -> bytes:
     """Return the content of a file; DataError: it cannot be read, or is larger than `limit` bytes."""
     try:
-        size = path.stat().st_size
-        if size > limit:
+        if (size := path.stat().st_size) > limit:
             raise DataError(path, f"has {size:,} bytes, the limit is {limit:,}; split it")
         return path.read_bytes()
     except OSError as error:
@@ -188,27 +174,22 @@ def is_unanswerable(row: Mapping[str, Any]) -> bool:
 
 
 # -------------------------------------------------------------------------------------------- the layout of the project
-class _PassageRow(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    id: Id
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+    id: Filled
+
+
+class _PassageRow(_Row):
     text: Filled
     title: str = ""
 
 
-class _HopRow(BaseModel):
-    question: str
-    answer: str = ""  # StrategyQA states none
-    gold: Id | None = None
-
-
-class _QuestionRow(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    id: Id
+class _QuestionRow(_Row):
     question: Filled
     answers: list[str]
     type: str = "unknown"
-    gold: list[Id] = []
-    decomposition: list[_HopRow] = []
+    gold: list[Filled] = []
+    decomposition: list[GoldHop] = []
     evidence: list[tuple[str, str, str]] = []
 
 
@@ -217,18 +198,11 @@ def load_passages(path: Path) -> list[Passage]:
     passages = []
     for line, _, row in read_jsonl_by_id(path):
         fields = parse_row(_PassageRow, path, row, line=line)
-        passages.append(
-            Passage(
-                fields.id,
-                fields.title,
-                fields.text,
-                metadata=own_fields(fields.model_extra) if fields.model_extra else {},
-            )
-        )
+        metadata = own_fields(fields.model_extra) if fields.model_extra else {}
+        passages.append(Passage(fields.id, fields.title, fields.text, metadata=metadata))
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
-    has_fields = any(passage.metadata for passage in passages)
-    return with_one_type(passages) if has_fields else passages
+    return with_one_type(passages) if any(passage.metadata for passage in passages) else passages
 
 
 def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpus: str | Path = "") -> list[Question]:
@@ -249,7 +223,7 @@ def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpu
 
 def read_question(row: Mapping[str, Any], number: int, passage_ids: frozenset[str]) -> Question:
     """Return the question of a row, the `number`th of those that a caller gives; DataError as in `load_questions`."""
-    path, row = Path("questions"), {"id": number} | dict(row)
+    path, row = Path("questions"), {"id": number} | well_formed_json(dict(row))
     if "answers" not in row and isinstance(row.get("answer"), str):
         row["answers"] = [row.pop("answer")]
     question = _question(path, number, row)
@@ -272,10 +246,10 @@ def _question(path: Path, line: int, row: Mapping[str, Any]) -> Question:
     return Question(
         id=fields.id,
         text=fields.question,
-        answers=() if is_unanswerable(row) else tuple(map(well_formed, fields.answers)),
+        answers=() if is_unanswerable(row) else tuple(fields.answers),
         type=fields.type,
         gold=tuple(dict.fromkeys(fields.gold)),
-        decomposition=tuple(GoldHop(hop.question, hop.answer, hop.gold) for hop in fields.decomposition),
+        decomposition=tuple(fields.decomposition),
         evidence=tuple(fields.evidence),
         extra=dict(fields.model_extra or {}),
     )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import sys
 import threading
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, cached_property
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
@@ -31,8 +31,7 @@ EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 _EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
-_KEPT = 100_000  # vectors of queries that are kept
-_DRIVERS = ("libcuda.so.1", "libamdhip64.so", "nvcuda.dll")  # torch calls AMD's devices cuda, too
+_DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
 Tokenise = Callable[[list[str]], list[list[int]]]
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (tokens, mask), both (batch, length) int64, to unit rows
 
@@ -170,7 +169,6 @@ class SentenceEmbedder(Embedder):
         self.identity = digest([self.weights, self.backend, config.precision])
         self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
-        self._queries: dict[str, np.ndarray] = {}  # iterative methods repeat them
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -192,14 +190,7 @@ class SentenceEmbedder(Embedder):
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         with self._lock:
-            if not is_query:
-                return self._encode(texts)
-            if len(self._queries) > _KEPT:
-                self._queries.clear()
-            missing = list(dict.fromkeys(text for text in texts if text not in self._queries))
-            if missing:
-                self._queries |= zip(missing, self._encode([self.query_prefix + t for t in missing]), strict=True)
-            return np.stack([self._queries[t] for t in texts]) if texts else np.zeros((0, 0), np.float32)
+            return self._encode([self.query_prefix + text for text in texts] if is_query else texts)
 
     @cached_property
     def _device(self) -> str:
@@ -229,27 +220,24 @@ class SentenceEmbedder(Embedder):
         return 0 if self.config.model == "embedded" else self._model.tokenizer.pad_token_id or 0
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
-        ids = self._tokenise(list(texts)) if texts else []
-        buckets: dict[int, list[int]] = defaultdict(list)
-        for i, row in enumerate(ids):
-            buckets[-(-len(row) // BUCKET) * BUCKET].append(i)
-        out: list[np.ndarray] = [np.zeros(0, np.float32)] * len(texts)
-        size = self.config.batch_size
-        for length, members in sorted(buckets.items()):
-            for start in range(0, len(members), size):
-                chunk = members[start : start + size]
-                tokens = np.full((len(chunk), length), self._pad, dtype=np.int64)
-                mask = np.zeros((len(chunk), length), dtype=np.int64)
-                for at, i in enumerate(chunk):
-                    tokens[at, : len(ids[i])], mask[at, : len(ids[i])] = ids[i], 1
-                vectors = self._forward(tokens, mask)
-                if not np.isfinite(vectors).all():  # one such row would be the best hit of every query
-                    raise ArtefactError(
-                        f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
-                    )
-                for at, i in enumerate(chunk):
-                    out[i] = vectors[at]
-        return np.stack(out) if out else np.zeros((0, 0), np.float32)
+        if not texts:
+            return np.zeros((0, 0), np.float32)
+        ids = self._tokenise(list(texts))
+        lengths = [-(-len(row) // BUCKET) * BUCKET for row in ids]
+        vectors: dict[int, np.ndarray] = {}
+        for length, same in groupby(sorted(range(len(ids)), key=lengths.__getitem__), lengths.__getitem__):
+            members = list(same)
+            for start in range(0, len(members), self.config.batch_size):
+                chunk = members[start : start + self.config.batch_size]
+                tokens = np.array([ids[i] + [self._pad] * (length - len(ids[i])) for i in chunk])
+                mask = np.array([[1] * len(ids[i]) + [0] * (length - len(ids[i])) for i in chunk])
+                vectors |= zip(chunk, self._forward(tokens, mask), strict=True)
+        rows = np.stack([vectors[i] for i in range(len(texts))])
+        if not np.isfinite(rows).all():  # one such row would be the best hit of every query
+            raise ArtefactError(
+                f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
+            )
+        return rows
 
 
 def open_encoder(model: str, device: str) -> Any:
@@ -325,13 +313,8 @@ def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
 
 def has_gpu() -> bool:
     """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
-    if "torch" not in sys.modules:
-        for driver in _DRIVERS:
-            with suppress(OSError):
-                ctypes.CDLL(driver)
-                break
-        else:
-            return False
+    if "torch" not in sys.modules and not any(map(which, _DRIVERS)):
+        return False
     import torch
 
     return torch.cuda.is_available()

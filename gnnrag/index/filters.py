@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
 import numpy as np
 
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.io import well_formed
 
 if TYPE_CHECKING:
     from gnnrag.index.tables import PassageTable
@@ -59,7 +59,7 @@ def checked(condition: str, names: Sequence[str]) -> str:
     """Return a condition in parentheses, with its columns in backticks; ConfigError: see `matching`."""
     if not condition.strip() or len(condition) > LONGEST:
         raise _refusal(condition, f"must have 1 to {LONGEST} characters that are not all blank", names)
-    condition = normalize("NFC", condition)  # as names of files are stored
+    condition = well_formed(condition)  # as names of files are stored
     known = {name.lower(): name for name in names}
     parts, at, before, depth, cost = [], 0, "", 0, 0
     while at < len(condition):

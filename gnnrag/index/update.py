@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from unicodedata import normalize
 
 import lance
 
@@ -30,7 +29,7 @@ from gnnrag.index.tables import (
     text_key,
     undone_on_failure,
 )
-from gnnrag.io import exclusive_lock
+from gnnrag.io import exclusive_lock, well_formed
 from gnnrag.parts import from_settings
 from gnnrag.types import OnProgress, Passage, no_progress
 
@@ -219,12 +218,12 @@ def cut_from(id_: str, documents: Collection[str], source: object = None) -> str
 
 def _known_as(name: str, index: Index) -> str:
     """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
-    name = name if name in index.position else normalize("NFC", name)
+    name = name if name in index.position else well_formed(name)
     folder = index.source.get("path")
     if name in index.position or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in index.ids):
         return name
     try:
-        own = normalize("NFC", Path(name).resolve().relative_to(Path(folder).resolve()).as_posix())
+        own = well_formed(Path(name).resolve().relative_to(Path(folder).resolve()).as_posix())
     except (OSError, RuntimeError, ValueError):  # elsewhere, or a link that leads back to itself
         return name
     return own if any(is_cut_from(id_, {own}) for id_ in index.ids) else name

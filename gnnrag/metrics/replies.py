@@ -13,8 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gnnrag.types import Prediction
-
 Counts = Mapping[str, float]
 # The flags that roles and prompters set (`Session.flag`), and what they are counted as. Each bad reply has one of BAD.
 _OF_FLAG = {
@@ -33,7 +31,7 @@ SPENT = ("calls", "prompt_tokens", "completion_tokens", "cost")
 _FALLBACK = re.compile(r".*_(?:failed|partial|fallback)|loop_error")
 
 
-def by_role(predictions: Iterable[Prediction]) -> dict[str, dict[str, float]]:
+def by_role(predictions: Iterable[Any]) -> dict[str, dict[str, float]]:
     """Return what each role that asked a model has spent and done, only what is not zero; see `of_counts`."""
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for prediction in predictions:

@@ -224,7 +224,6 @@ def _unanswered(
 
 def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
     """Yield notes for the user before a run goes on; record parts that were trained on questions asked here."""
-    yield from idle_settings(config)
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)
         parts = ", ".join(f"{name} on {count}" for name, count in trained.items())
@@ -440,22 +439,6 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
         wanted.update(ROLES if asked is None else asked)
         wanted.update(retriever.part.role_names)
     return [name for name in ROLES if name in wanted]
-
-
-def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[str]:
-    """Return notes on settings without effect: of a role that is not asked, or a model given to one that uses none."""
-    asked, notes = [*asked_roles(config), *further], []
-    for name in ROLES:
-        role: RoleConfig = getattr(config.roles, name)
-        given = [key for key, value in vars(role).items() if value not in (None, {})]
-        if given and name not in asked:
-            shown = ", ".join(f"roles.{name}={role.impl}" if key == "impl" else f"roles.{name}.{key}" for key in given)
-            who = f"method={config.method.name} on retriever={config.retriever.name}"
-            notes.append(f"{shown}: without effect: {who} asks only {', '.join(asked)}")
-        elif given and (chosen := implementation(config.roles, name)) != "prompted":
-            model = ", ".join(f"roles.{name}.{key}" for key in given if key in ("llm", "model", "settings"))
-            notes += [f"{model}: without effect: the role is {chosen}; give roles.{name}=prompted"] if model else []
-    return notes
 
 
 # ----------------------------------------------------------------------------------------------- index of a run

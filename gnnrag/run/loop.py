@@ -184,7 +184,9 @@ class Loop:
 
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
         """Rank queries without counting or tracing them (`_retrieve` does that). A failed query gives its exception."""
-        _check_queries(queries, self.retrievers)
+        for query in queries:
+            if not query.text.strip() or query.channel not in self.retrievers[query.retriever].channels:
+                raise ValueError(f"a method proposed what its retriever cannot search: {query}")
         queries = [replace(query, text=session.spelling(query)) for query in queries]
         keys = [self._cache_key(query, session) for query in queries]
         rankings: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
@@ -221,24 +223,10 @@ class Loop:
         passages = self.lookup(evidence.context)
         task = ReaderTask(question, passages, evidence.notes, self.style, self.words)
         answer = await self.reader(task, session)
-        row = {k: v for k, v in asdict(answer).items() if k != "citations" or v}  # without empty citations
-        session.record("answer", **row)
+        session.record("answer", **asdict(answer))
         abstains = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if abstains else [])]))
         return answer.text
-
-
-def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
-    """Raise ValueError for a mistake of the method."""
-    for query in queries:
-        if not query.text.strip():
-            raise ValueError("a method proposed an empty query")
-        if query.retriever not in retrievers:
-            known = ", ".join(sorted(name for name in retrievers if name)) or "its main one"
-            raise ValueError(f"the run has no retriever {query.retriever!r}, only {known}")
-        channels = retrievers[query.retriever].channels
-        if query.channel not in channels:
-            raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

@@ -30,13 +30,13 @@ from gnnrag.serve.rest import (
     server_of,
     until_gone,
 )
+from gnnrag.text.tokens import BYTES, estimate_tokens
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
 _NO_ANSWER = "The passages do not say."
 _PIECE = 40  # characters of one chunk
-_TOKEN = 4  # characters that count as a token: nothing here has a tokenizer
 _ASKED = re.compile(r"^USER: *(.+)", re.MULTILINE)  # in the history that a task quotes
 _KEY = re.compile(r'"(title|tags|follow_ups|queries|text|prompt)"\s*:')  # of the JSON that a task wants
 _MODEL = {"object": "model", "created": 0, "owned_by": "gnnrag"}
@@ -67,7 +67,7 @@ class ChatBody(Body):
     stream: bool = False
     stream_options: dict[str, Any] = Field({})
     n: int = Field(1, ge=1, le=128, description="so many choices, all the same")
-    max_completion_tokens: int | None = Field(None, ge=1, description=f"of {_TOKEN} characters each")
+    max_completion_tokens: int | None = Field(None, ge=1, description="as estimated, 4 bytes each")
     max_tokens: int | None = Field(None, ge=1, description="the older name of max_completion_tokens")
     response_format: ResponseFormat = ResponseFormat()
     filter: Condition | None = None
@@ -84,11 +84,11 @@ class Reply:
     finish: Literal["stop", "length"] = "stop"
 
     def cut_to(self, tokens: int | None) -> Reply:
-        size = (tokens or len(self.text)) * _TOKEN
-        if len(self.text) <= size:
+        if tokens is None or estimate_tokens(self.text) <= tokens:
             return self
-        notes = [note for note in self.notes if note["url_citation"]["end_index"] <= size]
-        return Reply(self.text[:size], notes, self.usage, "length")
+        text = self.text.encode()[: BYTES * tokens].decode(errors="ignore")
+        notes = [note for note in self.notes if note["url_citation"]["end_index"] <= len(text)]
+        return Reply(text, notes, self.usage, "length")
 
     def counts(self) -> dict[str, int]:
         read, written = self.usage.get("prompt_tokens", 0), self.usage.get("completion_tokens", 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
-from unicodedata import normalize
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from gnnrag.errors import DataError
 from gnnrag.extract.entity_types import mentioned_type, named_type
 from gnnrag.index.index import Index
+from gnnrag.io import well_formed
 from gnnrag.text.normalise import phrase_key
 
 MOST = 60  # nodes of a neighbourhood
@@ -153,7 +153,7 @@ class View:
 def neighbourhood(index: Index, node: str, limit: int = 25) -> dict[str, Any]:
     """Return what is around a node, `p:ID`, `e:NAME` or just a name. DataError: there is no such node."""
     view = View(index, limit)
-    kind, _, rest = normalize("NFC", node).partition(":")
+    kind, _, rest = well_formed(node).partition(":")
     if kind == "p" and rest in index.position:
         row = index.position[rest]
         view.passage(row)
@@ -174,7 +174,7 @@ def neighbourhood(index: Index, node: str, limit: int = 25) -> dict[str, Any]:
 def answer_graph(index: Index, ids: Sequence[str], question: str) -> dict[str, Any]:
     """Return passages with the names that two of them share, or that the question has; unknown ids are left out."""
     view, asked = View(index), f" {phrase_key(question)} "  # words between blanks
-    rows_ = (index.position.get(normalize("NFC", id_)) for id_ in ids)
+    rows_ = (index.position.get(well_formed(id_)) for id_ in ids)
     names_in = {row: view.graph.names_in(row) for row in rows_ if row is not None}
     for row in names_in:
         view.passage(row)
@@ -197,7 +197,7 @@ def find(index: Index, text: str, limit: int = 12) -> list[int]:
 
 def titled(index: Index, text: str, limit: int = 6) -> list[int]:
     """Return the passages whose title holds a text, the shortest titles first."""
-    key = normalize("NFC", text).casefold().strip()
+    key = well_formed(text).casefold().strip()
     ranked = [(len(p.title), row) for row, p in enumerate(index.passages) if key and key in p.title.casefold()]
     return [row for _, row in sorted(ranked)[:limit]]
 

@@ -13,7 +13,6 @@ from concurrent.futures import CancelledError
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unicodedata import normalize
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -27,6 +26,7 @@ from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.tables import PASSAGES, latest_version
 from gnnrag.index.update import cut_as, cut_from, has_titles, is_empty
+from gnnrag.io import well_formed
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.evaluate import check_fit, needed_stages
@@ -265,7 +265,7 @@ class Server:
 
     def find(self, name: str, caller: Caller, right: Right = "ask") -> ServedIndex:
         """Return an index that a caller may ask or write. Problem: it may not, or there is none."""
-        name = normalize("NFC", name)
+        name = well_formed(name)
         if name not in self.served or not (caller.may("ask", name) or caller.may("write", name)):
             raise Problem(404, f"there is no index {name[:100]!r} for you; GET /api/indexes lists those that there are")
         if not caller.may(right, name):

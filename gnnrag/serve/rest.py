@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
@@ -24,6 +22,7 @@ from gnnrag.index.filters import EXAMPLE
 from gnnrag.index.filters import LONGEST as LONGEST_FILTER
 from gnnrag.index.index import Index
 from gnnrag.index.tables import local_folder
+from gnnrag.io import well_formed
 from gnnrag.run.answers import Answer, span_of, where
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
@@ -36,7 +35,7 @@ T = TypeVar("T")
 _HITS = 5  # passages of a round that are sent with their texts
 _SNIPPET = 240
 MOST_TURNS = 50  # earlier ones are left out
-_nfc = AfterValidator(partial(unicodedata.normalize, "NFC"))  # names are stored so; a Mac's client may send others
+_nfc = AfterValidator(well_formed)  # names are stored so; a Mac's client may send others
 IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes")]
 DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it"), _nfc]
 
@@ -246,7 +245,7 @@ async def passage(
 
 def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     """Return a passage as JSON data, see `passage`; Problem: there is none."""
-    if (id_ := unicodedata.normalize("NFC", id_)) not in index.position:
+    if (id_ := well_formed(id_)) not in index.position:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
     passage, document = index.passages[row], document_of(id_)

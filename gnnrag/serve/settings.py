@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError
 from gnnrag.index.tables import is_remote
+from gnnrag.io import well_formed
 
 Right = Literal["ask", "write"]
 Name = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
@@ -90,7 +90,7 @@ def read_service(arguments: Sequence[str]) -> Service:
         raise ConfigError("give index folders, at most one config file, and settings: gnnrag serve INDEX serve.port=80")
     indexes: dict[str, Path | str] = {}
     for place in places:
-        name = unicodedata.normalize("NFC", Path(place).resolve().name)
+        name = well_formed(Path(place).resolve().name)
         if not re.fullmatch(r"[\w.-]{1,100}", name) or name in indexes:
             raise ConfigError(f"index {place}: its folder's name must be letters, digits, . _ or -, and no other's")
         indexes[name] = place if is_remote(place) else Path(place).absolute()

@@ -10,11 +10,12 @@ from pathlib import Path
 from gnnrag.errors import ConfigError
 
 ESTIMATE = "estimate"
+BYTES = 4  # of UTF-8 that count as a token in an estimate
 
 
 def estimate_tokens(text: str) -> int:
     """Return a rough count: four bytes of UTF-8 a token, a Chinese character three quarters, as tokenizers have it."""
-    return math.ceil(len(text.encode(errors="replace")) / 4)
+    return math.ceil(len(text.encode(errors="replace")) / BYTES)
 
 
 class TokenCounter:

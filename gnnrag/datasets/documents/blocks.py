@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
-from unicodedata import normalize
 
+from gnnrag.io import well_formed
 from gnnrag.types import Scalar
 
 Kind = Literal["heading", "text", "item", "row", "code"]
@@ -25,7 +25,7 @@ class Block:
     fields: Mapping[str, Scalar] = field(default_factory=dict)  # metadata of a row; it is then a passage of its own
 
     def __post_init__(self) -> None:
-        self.text = normalize("NFC", self.text)  # a Mac writes e and an accent where others write é
+        self.text = well_formed(self.text)  # a Mac writes e and an accent where others write é
 
 
 @dataclass(slots=True)

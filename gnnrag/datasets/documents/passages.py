@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
+from gnnrag.io import well_formed
 from gnnrag.text.normalise import FUNCTION_WORDS, find_words, fold
 from gnnrag.text.sentences import sentence_spans
 from gnnrag.text.subjects import subject_of
@@ -68,7 +68,7 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             # The passages of a table have one title.
             subject = "" if any(unit.is_row for unit in chosen) else _subject(text)
             passages.append(
-                Passage("", normalize("NFC", " > ".join(path) or subject or fallback), text, where, fields | page)
+                Passage("", well_formed(" > ".join(path) or subject or fallback), text, where, fields | page)
             )
     return passages
 

@@ -18,7 +18,6 @@ from email.message import EmailMessage
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
-from unicodedata import normalize
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -27,6 +26,7 @@ from gnnrag.datasets.documents.blocks import Block, Document, Kind
 from gnnrag.datasets.jsonl import decode_utf8, read_jsonl_by_id, read_whole
 from gnnrag.datasets.metadata import cell_value, iso_date, own_fields
 from gnnrag.errors import DataError
+from gnnrag.io import well_formed
 from gnnrag.text.normalise import FUNCTION_WORDS
 from gnnrag.types import Scalar
 
@@ -80,7 +80,7 @@ def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, list[str]]
     broken = len(_CONTROLS.findall(text[:_SAMPLE])) + text[:_SAMPLE].count("\ufffd")
     if "\x00" in text or broken > 0.01 * len(text[:_SAMPLE]):
         raise DataError(path, "holds NUL bytes or control characters: it is binary, not text")
-    return normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")), notes
+    return well_formed(text.replace("\r\n", "\n").replace("\r", "\n")), notes
 
 
 def _guessed(raw: bytes) -> str:
