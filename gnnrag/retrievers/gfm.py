@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
+from scipy.special import expit
 
 from gnnrag.datasets.kgqa import ARROW, BACK
 from gnnrag.devices import device_named
@@ -23,7 +24,7 @@ from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits,
 from gnnrag.types import Channel, Hit, Query, Ranking
 
 if TYPE_CHECKING:
-    from gnnrag.gnn.subgraph import Subgraph
+    from gnnrag.gnn.edges import Subgraph
 
 
 @part("retriever", "gfm")
@@ -111,7 +112,7 @@ class GFMRetriever(Retriever):
         """Rank the entities that reach the threshold, at least one; none if the question has no seed."""
         graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
         logits, question, subgraph = self.scorer.score(query.text, query.seeds, mask)
-        probabilities = 1.0 / (1.0 + np.exp(-logits))
+        probabilities = expit(logits)
         probabilities[list(question.seeds)] = -1.0  # a question does not ask for what it names
         if mask is not None:
             probabilities = np.where(any_of(graph.entity_passages, mask), probabilities, -1.0)

@@ -15,7 +15,7 @@ from torch import nn
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import ConfigError
-from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
+from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, PruneConfig, RankerConfig, entity_stages
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
@@ -23,7 +23,6 @@ from gnnrag.gnn.features import NODE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
-from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
