@@ -88,7 +88,6 @@ class SortedEdges:
         return SortedEdges(order, source, relation, target, self.num_nodes)
 
     def to(self, device: torch.device | str) -> SortedEdges:
-        """Return the edges on a device."""
         order, source = self.order.to(device), self.source.to(device)
         return SortedEdges(order, source, self.relation.to(device), self.target.to(device), self.num_nodes)
 
@@ -120,7 +119,6 @@ class GraphBatch:
         return rows[None] if self.owner is None else rows.index_select(0, self.owner)[:, None]
 
     def to(self, device: torch.device | str) -> GraphBatch:
-        """Return the batch on a device."""
         kinds = (Tensor, SortedEdges)
         values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, kinds)}
         return replace(self, **values)  # type: ignore[arg-type]

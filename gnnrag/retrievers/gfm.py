@@ -82,13 +82,11 @@ class GFMRetriever(Retriever):
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What the network of these settings reads."""
         network, facts = self._record["network"], self._record["facts"]
         links = entity_stages(bool(network.get("link_vectors")), facts.get("fallback", "none"))
         return links if self.is_entity else NODE_STAGES
 
     def setup(self) -> None:
-        """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
         from gnnrag.gnn.scoring import EntityScorer, PassageScorer
         from gnnrag.index.embedder import encoder_record
@@ -98,7 +96,6 @@ class GFMRetriever(Retriever):
         self.scorer: Any = (EntityScorer if self.is_entity else PassageScorer)(self.index, checkpoint, device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; queries are embedded together, and scored one by one."""
         if queries:
             self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
         return [self._graph(query) if query.channel == "graph" else self._text(query) for query in queries]

@@ -41,7 +41,6 @@ class WalkRetriever(Retriever):
         return QuestionGraphs(self.index, prune=PruneConfig(passages=self.passages, sentences=500))
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; scores are in [0, 1]."""
         if not queries or not self.index.ids:
             return [rank_passages(np.zeros(0), (), query.top_k, "walk") for query in queries]
         vectors = vectors_of(queries, self.index.embedder)

@@ -186,7 +186,6 @@ class GNNTraining(Training):
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
 
     def divide(self) -> dict[str, Parts]:
-        """Divide the questions of each set as its `use` says."""
         parts = {}
         for name, corpus in self.sets.items():
             texts = {question.id: question.text for question in corpus.data.questions}
@@ -195,7 +194,6 @@ class GNNTraining(Training):
 
     @property
     def seen(self) -> frozenset[str]:
-        """Completion learns from the graph alone."""
         return super().seen if self.config.stage == "retrieval" else self.seen_before
 
     def build(self) -> tuple[Task, nn.Module]:
@@ -233,7 +231,6 @@ class GNNTraining(Training):
         return self.context.gather(rows)
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
         assert isinstance(model, QueryGNN)
         config, corpora = self.config, self.sets
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
