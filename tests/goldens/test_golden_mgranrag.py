@@ -99,6 +99,18 @@ def test_what_a_phrase_stands_for(graph: HierarchyGraph) -> None:
         assert is_entity(case["phrase"]) == case["entity"]
 
 
+@pytest.mark.parametrize("expand", ["off", "edges", "both"])
+def test_what_evidence_adds_to_the_graph(graph: HierarchyGraph, expand: str) -> None:
+    aligner, overlay = PhraseAligner(graph, None, None), Overlay(graph.num_nodes)
+    read, known = graph.first_sentence, graph.first_phrase + len(graph.phrases) - 1
+    around = graph.adjacency.indices[graph.adjacency.indptr[read] : graph.adjacency.indptr[read + 1]]
+    assert known not in around
+    units = [EvidenceUnit(read, "...", (graph.phrases[-1], "never seen"), {})]
+    new = [graph.num_nodes] if expand == "both" else []
+    assert aligner.named(units, overlay, expand) == [[known, *new]]
+    assert list(overlay.edges) == ([] if expand == "off" else [(read, node) for node in (known, *new)])
+
+
 def phrase_seeds(method: MGranRAG, weights: np.ndarray) -> dict[int, float]:
     first = method.graph.first_phrase
     return {first + place: value for place, value in enumerate(weights[first:].tolist()) if value}

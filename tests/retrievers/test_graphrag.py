@@ -29,6 +29,7 @@ from gnnrag.retrievers.graphrag.report_roles import (
     Point,
     PromptedReduce,
     PromptedReportPoints,
+    Reduced,
     ReportPoints,
 )
 from gnnrag.retrievers.graphrag.reports import shuffled
@@ -198,6 +199,14 @@ class TestGlobal:
         assert set(fixed) < set(released)
         levels = index.read("communities").levels
         assert released == [i for i in range(len(levels)) if levels[i] <= 2]
+
+    @pytest.mark.parametrize("profile, kept", [("fixed", ["good", "short"]), ("released", ["good"])])
+    def test_a_point_that_does_not_fit_ends_the_list_as_released(self, index: Index, profile: Any, kept: Any) -> None:
+        points = ReportPoints((Point("good", 90.0), Point("long " * 50, 80.0), Point("short", 70.0)))
+        reduce = Scripted("report_reduce", Reduced("said"))
+        settings: dict[str, Any] = {"reduce_tokens": 20, "batch_tokens": 10**6, "profile": profile}
+        search(index, self.roles([points], reduce), Query(QUERY), **settings)
+        assert [point.text for point in reduce.tasks[0].points] == kept
 
     @pytest.mark.parametrize("points", [(), (Point("nothing", 0.0),)])
     def test_no_positive_point_no_reduce_call(self, index: Index, points: Sequence[Point]) -> None:
