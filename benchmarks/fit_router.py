@@ -5,114 +5,117 @@
 Multi-hop questions are the `dev` questions of the sample corpus, 2wiki, musique and hotpotqa; passage-local are the
 sub-questions of musique's and the sample's decompositions with their references filled in, 2wiki's evidence triples as
 questions, and those of `router_questions.txt`, where the thematic ones are too. One question in three is held out, by
-the hash of its text. Prints the lines of `CUES`.
+the hash of its text. Classes count the same, and within a class its sources. Prints the lines of `CUES`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from running import run
-from scipy.optimize import minimize
-from single_hops import single_hops
+from running import ROOT, run
+from sklearn.linear_model import LogisticRegression
 
 from gnnrag.datasets.base import load_dataset
 from gnnrag.roles.base import QUERY_CLASSES
 from gnnrag.roles.router import CUES, class_of, read_cues
+from gnnrag.types import Question
 
-HERE = Path(__file__).resolve().parent
-SAMPLE = HERE.parents[1] / "data" / "sample"
-L2 = 0.002  # by five-fold cross-validation on the fitted part
 Row = tuple[str, str, str]  # class, source, text
+# Words that turn a relation (`composer`, `date of birth`) into a question about its head.
+FORMS = ("What is the {relation} of {head}?", "{head}: what is its {relation}?", "What {relation} does {head} have?")
+PERSONS = ("Who is the {relation} of {head}?", "Who was {head}'s {relation}?")
+PEOPLE = re.compile(r"director|composer|author|performer|father|mother|spouse|creator|founder|owner|child|sibling")
+NATURAL = {
+    "date of birth": ("When was {head} born?", "What is {head}'s date of birth?"),
+    "place of birth": ("Where was {head} born?", "In which town was {head} born?"),
+    "date of death": ("When did {head} die?",),
+    "place of death": ("Where did {head} die?",),
+    "country of citizenship": ("Which country is {head} from?", "What is {head}'s nationality?"),
+    "publication date": ("When was {head} released?",),
+    "director": ("Who directed {head}?", "Who is the director of {head}?"),
+    "educated at": ("Where did {head} study?",),
+    "performer": ("Who sang {head}?",),
+}
+
+
+def question_of(relation: str, head: str) -> str:
+    """Word one triple as a question; which wording is taken depends on the head."""
+    forms = NATURAL.get(relation) or (PERSONS if PEOPLE.fullmatch(relation) else FORMS)
+    return forms[len(head) % len(forms)].format(relation=relation, head=head)
+
+
+def single_hops(questions: Iterable[Question]) -> Iterator[str]:
+    """Yield each hop as a question."""
+    for question in questions:
+        answers: list[str] = []
+        for hop in question.decomposition:
+            text = re.sub(r"#(\d+)", lambda m, a=answers: a[int(m[1]) - 1], hop.question)
+            answers.append(hop.answer)
+            head, arrow, relation = text.partition(" >> ")
+            plain = text.replace(" ?", "?").replace(" 's", "'s")
+            yield question_of(relation.strip(), head.strip()) if arrow else plain
+        for head, relation, _ in () if question.decomposition else question.evidence:
+            yield question_of(relation, head)
 
 
 def rows(data: Path) -> Iterator[Row]:
-    """Yield all labelled questions, none twice."""
-    for folder in (SAMPLE, data / "2wiki", data / "musique", data / "hotpotqa"):
+    """Yield all labelled questions."""
+    for folder in (ROOT / "data" / "sample", data / "2wiki", data / "musique", data / "hotpotqa"):
         questions = load_dataset(folder, "dev").questions
         yield from ((class_of(q)[0], folder.name, q.text) for q in questions if q.type != "unanswerable")
-        yield from (("passage_local", f"{folder.name} hops", text) for text, _, _ in single_hops(questions))
-    for line in (HERE / "router_questions.txt").read_text("utf-8").splitlines():
+        yield from (("passage_local", f"{folder.name} hops", text) for text in single_hops(questions))
+    for line in (ROOT / "benchmarks" / "router_questions.txt").read_text("utf-8").splitlines():
         if not line.startswith("#"):
             name, _, text = line.partition("\t")
             yield name, "written", text
 
 
-def held_out(text: str) -> bool:
-    """Say whether a question is kept from the fit."""
-    return hashlib.sha256(text.encode()).digest()[0] % 3 == 0
+def weigh(found: list[Row]) -> list[float]:
+    """Return the weight of each question."""
+    groups = Counter((name, source) for name, source, _ in found)
+    per_class = Counter(name for name, _ in groups)
+    return [1.0 / (groups[name, source] * per_class[name]) for name, source, _ in found]
 
 
-def fit(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Multinomial logistic regression with an L2 penalty; returns (classes, cues)."""
-    shape = (len(QUERY_CLASSES), x.shape[1])
-    one_hot = np.eye(len(QUERY_CLASSES))[y]
-    penalised = np.ones(x.shape[1]) * L2
-    penalised[0] = 0.0  # not the constant
-
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        w = flat.reshape(shape)
-        scores = x @ w.T
-        scores -= scores.max(axis=1, keepdims=True)
-        log_p = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        value = -(weights * (one_hot * log_p).sum(axis=1)).sum() + 0.5 * (penalised * w**2).sum()
-        gradient = ((np.exp(log_p) - one_hot) * weights[:, None]).T @ x + penalised * w
-        return float(value), gradient.ravel()
-
-    return minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x.reshape(shape)
-
-
-def report(title: str, y: np.ndarray, chosen: np.ndarray) -> None:
-    """Print a confusion matrix: rows are the labels."""
+def report(title: str, y: np.ndarray, scores: np.ndarray) -> None:
+    """Print the confusion matrix of what the router chooses with its default thresholds: rows are the labels."""
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p = odds / odds.sum(axis=1, keepdims=True)
+    chosen = np.where(p[:, 2] >= 0.6, 2, np.where(p[:, 1] >= 0.5, 1, 0))
     print(f"\n{title}: {int((y == chosen).sum())} of {len(y)} right")
     print(f"{'':16}" + "".join(f"{name:>15}" for name in QUERY_CLASSES))
     for i, name in enumerate(QUERY_CLASSES):
         print(f"{name:16}" + "".join(f"{int(((y == i) & (chosen == j)).sum()):15}" for j in range(len(QUERY_CLASSES))))
 
 
-def decide(p: np.ndarray) -> np.ndarray:
-    """Apply the router's rules with their default thresholds."""
-    return np.where(p[:, 2] >= 0.6, 2, np.where(p[:, 1] >= 0.5, 1, 0))
-
-
-def weigh(found: list[Row]) -> np.ndarray:
-    """Return weights under which classes count the same, and within a class its sources."""
-    groups = Counter((name, source) for name, source, _ in found)
-    per_class = Counter(name for name, _ in groups)
-    return np.array([1.0 / (groups[name, source] * per_class[name]) for name, source, _ in found])
-
-
-def predict(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the route of each question, as the router would choose it."""
-    scores = x @ w.T
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return decide(p / p.sum(axis=1, keepdims=True))
-
-
 def main(data: Path) -> None:
     """Fit and report."""
     found = list(dict.fromkeys(rows(data)))
-    x = np.array([[read_cues(text)[name] for name in CUES] for _, _, text in found])
+    cues = [name for name in CUES if name != "constant"]
+    x = np.array([[read[name] for name in cues] for read in (read_cues(text) for _, _, text in found)])
     y = np.array([QUERY_CLASSES.index(name) for name, _, _ in found])
-    test = np.array([held_out(text) for _, _, text in found])
-    w = fit(x[~test], y[~test], weigh([row for row, out in zip(found, test, strict=True) if not out])).round(3)
-    chosen = predict(x, w)
-    report("fitted on", y[~test], chosen[~test])
-    report("held out", y[test], chosen[test])
     sources = np.array([source.partition(" ")[0] for _, source, _ in found])
+    test = np.array([hashlib.sha256(text.encode()).digest()[0] % 3 == 0 for _, _, text in found])
+
+    def fitted(kept: np.ndarray) -> LogisticRegression:
+        chosen = weigh([row for row, is_kept in zip(found, kept, strict=True) if is_kept])
+        # The penalty by five-fold cross-validation on the fitted part.
+        return LogisticRegression(C=500, max_iter=3000).fit(x[kept], y[kept], sample_weight=chosen)
+
     for source in ("2wiki", "musique", "hotpotqa", "sample"):
         out = sources == source
-        rest = fit(x[~out], y[~out], weigh([row for row, left in zip(found, out, strict=True) if not left]))
-        report(f"{source}, of which the fit saw nothing", y[out], predict(x[out], rest))
-    print(f"\ndigest of the questions: {hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]}")
-    for cue, column in zip(CUES, w.T, strict=True):
-        print(f'    "{cue}": ({", ".join(f"{v:g}" for v in column)}),')
+        report(f"{source}, of which the fit saw nothing", y[out], fitted(~out).decision_function(x[out]))
+    model = fitted(~test)
+    report("fitted on", y[~test], model.decision_function(x[~test]))
+    report("held out", y[test], model.decision_function(x[test]))
+    for cue, column in zip(["constant", *cues], np.column_stack([model.intercept_, model.coef_]).T, strict=True):
+        print(f'    "{cue}": ({", ".join(f"{v:.3g}" for v in column)}),')
 
 
 if __name__ == "__main__":

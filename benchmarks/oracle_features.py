@@ -22,10 +22,9 @@ import torch
 from running import run
 from scipy.optimize import minimize
 
-from gnnrag.gnn.edges import join
+from gnnrag.gnn.edges import Subgraph, join
 from gnnrag.gnn.features import Seeds
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.messages import REFERS
 from gnnrag.index.index import Index
 from gnnrag.metrics.statistics import paired_difference

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml  # type: ignore[import-untyped]
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -109,8 +109,6 @@ class LongAnswersConfig:
     tokenizer: str = "estimate"  # 4 bytes a token; else a folder with tokenizer.json, or a transformers name
     # truncate answers to so many words, to compare them at equal length; null: whole answers
     answer_words: Annotated[int, Ge(1)] | None = None
-    # a text supports a statement if it covers this share of the statement's weight; fitted on 2wiki-train
-    least_support: Annotated[float, Gt(0), Le(1)] = 0.5
 
 
 @dataclass

@@ -32,7 +32,7 @@ from gnnrag.io import Journal, file_digest, read_journal, read_json, read_lines,
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend
 from gnnrag.metrics.long_answers import cut
-from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, share_interval
+from gnnrag.metrics.statistics import bootstrap_interval
 from gnnrag.prompts import load_prompt
 from gnnrag.prompts.untrusted import inline, judged_element, together
 from gnnrag.roles.parsing import ReplyModel, plain, read_as
@@ -299,12 +299,9 @@ def pair_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows
     for call in calls:
         why[call.question.id] = why.get(call.question.id) or call.problem(rows)
     reasons = Counter(why.values())
-    asked = dict.fromkeys(call.question.id for call in calls if not call.skipped)
-    pairs = [pair for id_ in asked if None not in (pair := [values[id_, order] for order in ORDERS])]
     return table, {
-        "figures": {win_name(name): _win_rate([row[name] for row in table]) for name in DIMENSIONS},
+        "figures": {win_name(name): _mean([row[name] for row in table]) | {"asked": len(table)} for name in DIMENSIONS},
         "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, REJECTED, LLM_ERROR)},
-        "position": {name: _position([(a[name], b[name]) for a, b in pairs]) for name in DIMENSIONS},
     }
 
 
@@ -320,61 +317,17 @@ def _share(in_order: Any, swapped: Any, dimension: str) -> float | None:
     return ((in_order[dimension] == "A") + (swapped[dimension] == "B")) / 2
 
 
-def _position(winners: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return how often the answer shown first wins (unbiased: 0.5), and how often both orders agree."""
-    if not winners:
-        return {"judged": 0}
-    shares = [((in_order == "A") + (swapped == "A")) / 2 for in_order, swapped in winners]
-    return {
-        "judged": len(winners),
-        "first_wins": round(fmean(shares), 6),
-        "interval": _rounded(share_interval(shares)),
-        "consistency": round(fmean(in_order != swapped for in_order, swapped in winners), 6),
-    }
-
-
 def _mean(values: Sequence[float | None]) -> dict[str, Any]:
     present = [value for value in values if value is not None]
     if not present:
         return {"mean": None, "interval": None, "counted": 0}
     interval = bootstrap_interval(present)
-    return {"mean": round(interval.mean, 6), "interval": _rounded((interval.low, interval.high)), "counted": interval.n}
-
-
-def _win_rate(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return a win rate, its interval, the exact p-value of a sign test, and which run is better.
-
-    That is `first`, `second`, `tie` (interval or test leave it open), or `too_few` values.
-    """
-    present = [value for value in values if value is not None]
-    if not present:
-        return {"mean": None, "interval": None, "counted": 0, "asked": len(values)}
-    low, high = share_interval(present)
-    test = mcnemar([value == 1.0 for value in present], [value == 0.0 for value in present])
-    better = "tie"
-    if not is_enough(len(present), len(values)):
-        better = "too_few"
-    elif test.p_value < 0.05:
-        better = "first" if low > 0.5 else "second" if high < 0.5 else "tie"
-    return {
-        "mean": round(fmean(present), 6),
-        "interval": _rounded((low, high)),
-        "p": round(test.p_value, 6),
-        "counted": len(present),
-        "asked": len(values),
-        "won": test.only_a,
-        "shared": len(present) - test.only_a - test.only_b,
-        "lost": test.only_b,
-        "better": better,
-    }
+    bounds = [round(bound, 6) for bound in (interval.low, interval.high)]
+    return {"mean": round(interval.mean, 6), "interval": bounds, "counted": interval.n}
 
 
 def is_enough(counted: int, asked: int) -> bool:
     return counted >= LEAST and asked - counted <= MISSING * asked
-
-
-def _rounded(interval: tuple[float, float]) -> list[float]:
-    return [round(bound, 6) for bound in interval]
 
 
 # ----------------------------------------------------------------------------------------------------------- judging

@@ -172,27 +172,19 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
         if counts["unanswered"]:
             outcome = "score 0" if report["kind"] == "scores" else "lose"
             yield f"{run}: {counts['unanswered']} questions without an answer {outcome}"
-    for dimension, position in report.get("position", {}).items():
-        if position["judged"] and not position["interval"][0] <= 0.5 <= position["interval"][1]:
-            yield f"{name}: of {dimension}, the answer shown first wins {position['first_wins']:.0%}"
 
 
 def _judge_table(report: Mapping[str, Any]) -> str:
-    def mean(of: Mapping[str, Any], digits: int = 3) -> str:
-        return "-" if of["mean"] is None else with_interval(of["mean"], of["interval"], digits)
+    def row(heading: str, of: Mapping[str, Any], digits: int = 3) -> tuple[str, str, str]:
+        shown = "-" if of["mean"] is None else with_interval(of["mean"], of["interval"], digits)
+        return heading, shown, str(of["counted"])
 
     figures = report["figures"]
     title = f"{' against '.join(report['runs'])}: {report['questions']} questions, by {report['judge']['model']}"
     if report["kind"] == "scores":
         rows = [
-            (heading, mean(figures[name], 2), str(figures[name]["counted"]))
-            for name, heading in {"a_score": "A-Score", "e_score": "E-Score"}.items()
+            row(heading, figures[name], 2) for name, heading in {"a_score": "A-Score", "e_score": "E-Score"}.items()
         ]
         return plain_table(("score", "mean [95%]", "questions"), rows, title)
-    first, second = report["runs"]
-    names: dict[Any, str] = {"first": first, "second": second, "tie": "neither", "too_few": "too few"}
-    pairs = [
-        (name, mean(of), names.get(of.get("better"), "-"), f"{of.get('won', 0)}/{of['asked']}")
-        for name, of in ((name, figures[win_name(name)]) for name in DIMENSIONS)
-    ]
-    return plain_table(("dimension", "win rate [95%]", "better", "won"), pairs, title)
+    rows = [row(name, figures[win_name(name)]) for name in DIMENSIONS]
+    return plain_table(("dimension", f"win rate of {report['runs'][0]} [95%]", "questions"), rows, title)

@@ -38,6 +38,18 @@ class GNNConfig:
 
 
 @dataclass
+class PruneConfig:
+    """How much of the graph a question sees."""
+
+    passages: int = 200  # passages, those that a short walk from the seeds likes best
+    sentences: int = 1500  # no further passage is taken once they have so many sentences
+    entities: int = 800  # names that two of the passages share, the rarest first
+    seed_passages: int = 50  # passages that dense and lexical search like best, where walks start
+    hub: int = 200  # names that more passages share lead nowhere
+    steps: int = 3  # length of the walk
+
+
+@dataclass
 class RankerConfig:
     """How scores of entities become scores of passages (mode `entity`); see `gnnrag.gnn.model.rank_passages`."""
 

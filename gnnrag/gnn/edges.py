@@ -1,18 +1,42 @@
-"""Edges of a graph, sorted for message passing, and batches of questions on a graph: tensors, no index, no text."""
+"""Subgraphs of questions, their batches as tensors, and edges sorted for message passing: no index, no text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from gnnrag.gnn.subgraph import Subgraph
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Part of a graph for one question: n nodes, e edges (each triple both ways, as local rows), r relation rows."""
+
+    nodes: np.ndarray  # (n,) int64 node ids in the whole graph, ascending
+    passages: np.ndarray  # (n,) int64 corpus position of each passage node, -1 for other nodes
+    source: np.ndarray  # (e,) int64
+    relation: np.ndarray  # (e,) int64
+    target: np.ndarray  # (e,) int64
+    relations: np.ndarray  # (r,) int64 ids in the whole graph, inverses offset by its number of relations, ascending
+    relation_vectors: np.ndarray  # (r, F) float32
+    question: np.ndarray  # (F,) float32
+    seeds: np.ndarray  # (n,) float32 weight of each node as a seed
+    features: np.ndarray  # (n, K) float32
+    node_vectors: np.ndarray  # (n, F) float16
+    prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (num_passages,) of search, 0 to 1
+    branch: str = ""  # how seeds were found, see gnnrag.gnn.features
+
+    def targets(self, gold: Sequence[int]) -> np.ndarray:
+        """Return which nodes are the passages `gold` (corpus positions). Shape (n,), bool."""
+        return np.isin(self.passages, np.asarray(list(gold), dtype=np.int64))
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """The nodes that are ranked: its passages. Shape (n,), bool."""
+        return self.passages >= 0
 
 
 class SortedEdges:
@@ -64,7 +88,6 @@ class SortedEdges:
         return SortedEdges(order, source, relation, target, self.num_nodes)
 
     def to(self, device: torch.device | str) -> SortedEdges:
-        """Return the edges on a device."""
         order, source = self.order.to(device), self.source.to(device)
         return SortedEdges(order, source, self.relation.to(device), self.target.to(device), self.num_nodes)
 
@@ -96,7 +119,6 @@ class GraphBatch:
         return rows[None] if self.owner is None else rows.index_select(0, self.owner)[:, None]
 
     def to(self, device: torch.device | str) -> GraphBatch:
-        """Return the batch on a device."""
         kinds = (Tensor, SortedEdges)
         values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, kinds)}
         return replace(self, **values)  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.edges import Subgraph
 from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
-from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.messages import SIMILAR, STRUCTURE, MessageKnowledge
 from gnnrag.index.index import Index
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import nn
 
 from gnnrag.gnn import RankerConfig
-from gnnrag.gnn.edges import join
+from gnnrag.gnn.edges import Subgraph, join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question
@@ -189,7 +189,7 @@ class EntitySet:
     def _row(self, model: nn.Module, i: int, device: torch.device) -> dict[str, Any]:
         example = self[i]
         logits, order = ranked(model, example, device) if self.can_train(i) else (np.zeros(0), np.zeros(0, np.int64))
-        is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
+        is_right, chances = example.targets[order], expit(logits[order])
         shown = max(KEPT, int((chances > LEAST).sum()))
         return {
             **ranking_row(example, example.subgraph.nodes, logits, order),

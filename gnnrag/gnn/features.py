@@ -168,6 +168,7 @@ class QuestionView:
     prior: np.ndarray
     passages: np.ndarray  # positions of those to look at, which the first walk likes best, ascending
     walk: np.ndarray
+    near: np.ndarray  # `nearness` of `passages`
     leads: np.ndarray  # (LEADS,) passages that the second walk starts from, the best first
     follow: np.ndarray
 
@@ -177,14 +178,18 @@ class QuestionView:
         return frozenset(stems(self.linked.rest))
 
 
-def leads_of(walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def nearness(walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> np.ndarray:
+    """Return log(share of the walk + .001) + 2 cosine of some passages; `walk` and `dense` are (num_passages,)."""
+    return np.log(walk[passages] / walk.max() + _FLOOR) + 2.0 * dense[passages]
+
+
+def leads_of(near: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which of some passages the second walk starts from, the best first, and their weights, 1 at most.
 
     Both (LEADS,), or as many as there are; of equals the first.
     """
-    scores = np.log(walk[passages] / walk.max() + _FLOOR) + 2.0 * dense[passages]
-    best = np.argsort(-scores, kind="stable")[:LEADS]
-    return passages[best], np.exp(scores[best] - scores[best[0]])
+    best = np.argsort(-near, kind="stable")[:LEADS]
+    return passages[best], np.exp(near[best] - near[best[0]])
 
 
 def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:

@@ -7,10 +7,12 @@ from functools import cached_property
 
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
 
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.gnn import GNNConfig
+from gnnrag.gnn import GNNConfig, PruneConfig
+from gnnrag.gnn.edges import Subgraph
 from gnnrag.gnn.features import (
     NODE_FEATURES,
     QuestionView,
@@ -18,10 +20,10 @@ from gnnrag.gnn.features import (
     as_feature,
     find_seeds,
     leads_of,
+    nearness,
     node_features,
     passage_prior,
 )
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, as_rows
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.messages import REFERS, STRUCTURE, MessageKnowledge
 from gnnrag.index.index import Index
@@ -116,8 +118,9 @@ class QuestionGraphs:
         seeds = find_seeds(self, text, linked, vector, prior)
         walk = self._walk(seeds)
         passages = self._passages(walk)
-        leads, follow = self._follow(walk, dense, passages)
-        return QuestionView(text, vector, linked, seeds, dense, lexical, prior, passages, walk, leads, follow)
+        near = nearness(walk, dense, passages)
+        leads, follow = self._follow(near, passages)
+        return QuestionView(text, vector, linked, seeds, dense, lexical, prior, passages, walk, near, leads, follow)
 
     def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
         view = self.view(text, vector, lexical)
@@ -157,9 +160,9 @@ class QuestionGraphs:
             total += flow
         return total
 
-    def _follow(self, walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _follow(self, near: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where a second walk starts, best first, and what it leaves at each passage (`as_feature`)."""
-        leads, weights = leads_of(walk, dense, passages)
+        leads, weights = leads_of(near, passages)
         order = np.argsort(leads)
         starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), "search")
         return leads, as_feature(self._walk(starts), leads)
@@ -210,3 +213,19 @@ def feature_columns(names: Sequence[str]) -> list[int]:
         if name not in NODE_FEATURES:
             raise ConfigError(f"features: {name!r} is unknown. {nearest(name, NODE_FEATURES)}")
     return [NODE_FEATURES.index(name) for name in names or NODE_FEATURES]
+
+
+def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
+    """Return vectors as they are, or (0, F) where there are none: an empty artefact knows no F."""
+    return vectors if len(vectors) else np.zeros((0, index.passage_vectors.shape[1]), np.float32)
+
+
+def passage_scores(prior: np.ndarray, inside: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Return scores of all passages, (num_passages,) float64: those `inside` a subgraph by their logits.
+
+    The others follow by the `prior` of search, (num_passages,) in [0, 1]; `inside` holds positions.
+    """
+    known = expit(logits)
+    scores = prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
+    scores[inside] = known
+    return scores

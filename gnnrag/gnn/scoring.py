@@ -15,13 +15,12 @@ import torch
 from scipy.special import expit
 
 from gnnrag.datasets.kgqa import GRAPH
-from gnnrag.gnn import RankerConfig
+from gnnrag.gnn import PruneConfig, RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
-from gnnrag.gnn.edges import join
+from gnnrag.gnn.edges import Subgraph, join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
-from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, passage_scores
+from gnnrag.gnn.question_graphs import QuestionGraphs, passage_scores
 from gnnrag.index.index import Index
 
 

@@ -334,7 +334,6 @@ class RetrievalTask:
         self.save, self.metric = save, metric
 
     def batch(self, step: int) -> list[tuple[str, int]]:
-        """Return the items of a step."""
         return self.draws[step]
 
     def loss(self, model: nn.Module, items: Sequence[tuple[str, int]], device: torch.device) -> Tensor:
@@ -354,6 +353,5 @@ class RetrievalTask:
         return retrieval_loss(candidates, self.losses, cosine)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
-        """Return the metrics of the validation questions."""
         places = self.validation.places()[part]
         return {f"{row['set']}/{row['id']}": row["metrics"] for row in self.validation.rank(model, places, device)}

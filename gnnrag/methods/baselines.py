@@ -83,7 +83,6 @@ class ClosedBook(Method):
         return []
 
     async def select(self, state: State) -> Evidence:
-        """Nothing."""
         return Evidence()
 
 
@@ -101,7 +100,6 @@ class MultiHop(Method):
     role_names = ("thoughts",)
 
     def setup(self) -> None:
-        """Load the role before the first question."""
         self.thoughts = self.roles["thoughts"]
 
     async def propose(self, state: State) -> list[Query]:
@@ -130,7 +128,6 @@ class MultiHop(Method):
         state.session.record("merge", round=state.round, origin=queries[0].origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
-        """The pool's best."""
         ranked = state.pool.ranked()
         return Evidence(ranked, ranked[: self.reader_top_k])
 
@@ -284,7 +281,6 @@ class Agent(Method):
             self.turns = self.limit + (self.protocol != "r1_searcher")
 
     async def start(self, question: Question, session: Session) -> State:
-        """Return a state without moves."""
         return State(question, session, memory={"turns": [], "searches": 0, "results": 0})
 
     async def propose(self, state: State) -> list[Query]:

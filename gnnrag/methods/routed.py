@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
@@ -12,23 +12,19 @@ from gnnrag.config import Choice, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.io import digest
 from gnnrag.methods.base import Method, State
-from gnnrag.parts import build, find_class, from_settings, part
+from gnnrag.parts import build, find_class, part, part_from_settings
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
-RULES = {"thematic": "R1", "multi_hop": "R2", "passage_local": "R3"}
 Share = Annotated[float, Interval(ge=0, le=1)]
+Named = str | dict[str, Any]  # a part by its name, or a section with its `name` and settings
 
 
 @dataclass
 class RouteConfig:
-    """A method and a retriever by name, with the settings that differ from theirs."""
-
-    method: str = "single"
-    retriever: str | None = None  # null: the retriever of the run
-    method_settings: dict[str, Any] = field(default_factory=dict)
-    retriever_settings: dict[str, Any] = field(default_factory=dict)
+    method: Named = "single"
+    retriever: Named | None = None  # null: the retriever of the run
 
 
 @dataclass(frozen=True)
@@ -41,56 +37,45 @@ class Route:
 
 
 def read_route(route: RouteConfig, where: str) -> Route:
-    """Check a route's names and settings; `where` is its place in the config, for messages.
-
-    Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
-    """
-    cls = find_class("method", route.method, f"{where}.method")
-    method = Choice(route.method, from_settings(cls, route.method_settings, f"{where}.method_settings"))
+    """Check a route; `where` is its place in the config. Raises ConfigError: no such part or setting, or a router."""
+    method = _chosen("method", route.method, where)
     if method.part.is_router:
-        raise ConfigError(
-            f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
-        )
+        raise ConfigError(f"{where}.method={method.name}: a routing method cannot be a route; name what it routes to")
     if route.retriever is None:
-        if route.retriever_settings:
-            raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
-    cls = find_class("retriever", route.retriever, f"{where}.retriever")
-    settings: Any = from_settings(cls, route.retriever_settings, f"{where}.retriever_settings")
-    name = route.retriever if settings == cls() else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
-    return Route(method, Choice(route.retriever, settings), name)
+    retriever = _chosen("retriever", route.retriever, where)
+    is_default = retriever.part == find_class("retriever", retriever.name)()
+    name = retriever.name if is_default else f"{retriever.name}-{digest(to_plain(retriever.part))[:6]}"
+    return Route(method, retriever, name)
 
 
-def choose_route(probabilities: Mapping[str, float], thematic: float, multi_hop: float) -> str:
-    """Apply rules R1 to R3, the first that holds; a class without a probability is not chosen."""
-    if probabilities.get("thematic", -1.0) >= thematic:
-        return "thematic"
-    return "multi_hop" if probabilities.get("multi_hop", -1.0) >= multi_hop else "passage_local"
+def _chosen(kind: str, given: Named, where: str) -> Choice:
+    settings = {"name": given} if isinstance(given, str) else dict(given)
+    name = str(settings.pop("name", ""))
+    return Choice(name, part_from_settings(kind, name, settings, f"{where}.{kind}"))
 
 
 @part("method", "routed")
 class Routed(Method):
     """Classifies a question, then lets the method of its route answer it; the first rule that holds decides.
 
-    R1: thematic, if its probability reaches `thematic_threshold` and the class is one of `flat_fails`.
-    R2: multi_hop, if its probability reaches `multi_hop_threshold` and the class is one of `flat_fails`.
-    R3: the flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
-    finds nothing, the flat evidence stands.
+    1. thematic, if its probability reaches `thematic_threshold`.
+    2. multi_hop, if its probability reaches `multi_hop_threshold`.
+    3. The flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
+       finds nothing, the flat evidence stands.
 
     Each route's queries go to its own retriever. The counts `route_CLASS` and `escalated` say what each route cost.
     Thematic questions need community reports, which no top-k replaces; writing those is the dearest part of an index,
     so that they are asked for only where somebody does: method.thematic.retriever=graphrag_global
-    "method.thematic.method_settings={channel: graph}".
+    "method.thematic.method={name: single, channel: graph}".
     """
 
     passage_local: RouteConfig = field(default_factory=lambda: RouteConfig("single", "hybrid"))
     multi_hop: RouteConfig = field(default_factory=lambda: RouteConfig("bdtr", "chg"))
     thematic: RouteConfig = field(default_factory=lambda: RouteConfig("single"))
-    # classes that flat retrieval fails
-    flat_fails: list[Literal["multi_hop", "thematic"]] = field(default_factory=lambda: ["multi_hop", "thematic"])
-    thematic_threshold: Share = 0.6  # R1: least probability of thematic
-    multi_hop_threshold: Share = 0.5  # R2: least probability of multi_hop
-    escalate: bool = True  # R3: flat evidence that does not suffice sends the question to the multi_hop route, once
+    thematic_threshold: Share = 0.6
+    multi_hop_threshold: Share = 0.5
+    escalate: bool = True  # flat evidence that does not suffice sends the question to the multi_hop route, once
     min_confidence: Share = 0.4  # least confidence of the reader's answer; readers that give none only abstain
 
     role_names = ("router",)  # and those of its routes
@@ -105,7 +90,6 @@ class Routed(Method):
         return {name: read_route(getattr(self, name), f"method.{name}") for name in QUERY_CLASSES}
 
     def setup(self) -> None:
-        """Build the methods of the routes."""
         self.retrievers = {name: route.name for name, route in self.routes.items()}
         self.methods: dict[str, Method] = {
             name: build("method", route.method.part, index=self.index, roles=self.roles)
@@ -113,17 +97,18 @@ class Routed(Method):
         }
 
     def decide(self, routing: Routing) -> str:
-        """Return the route of a question. A class that flat retrieval serves is out of reach."""
-        reachable = {name: p for name, p in routing.probabilities.items() if name in set[str](self.flat_fails)}
-        return choose_route(reachable, self.thematic_threshold, self.multi_hop_threshold)
+        """Return the route of a question; a class without a probability is not chosen."""
+        if routing.probabilities.get("thematic", -1.0) >= self.thematic_threshold:
+            return "thematic"
+        is_multi_hop = routing.probabilities.get("multi_hop", -1.0) >= self.multi_hop_threshold
+        return "multi_hop" if is_multi_hop else "passage_local"
 
     async def start(self, question: Question, session: Session) -> State:
-        """Classify, and begin the route."""
         routing: Routing = await self.roles["router"](RouterTask(question), session)
         session.flag("router", *routing.flags)
         name = self.decide(routing)
         rounded = {k: round(p, 6) for k, p in routing.probabilities.items()}
-        session.record("route", route=name, rule=RULES[name], probabilities=rounded, cues=dict(routing.cues))
+        session.record("route", route=name, probabilities=rounded, cues=dict(routing.cues))
         session.counts[f"route_{name}"] += 1
         state = State(question, session)
         await self._enter(state, name)

@@ -129,7 +129,6 @@ class ToGGraph(Method):
         return [Query(state.question.text, top_k=self.top_k)] if state.round == 0 else []
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Search the graph."""
         state.pool.merge(rankings[0], "raw")
         front = [Walk((topic,)) for topic in await self._topics(state)]
         found: list[Walk] = []

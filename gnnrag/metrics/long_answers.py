@@ -15,10 +15,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from rapidfuzz.distance import LCSseq
 
 from gnnrag.config import LongAnswersConfig
-from gnnrag.metrics.answer import f1
 from gnnrag.text.sentences import count_words
 from gnnrag.text.support import (
     Said,
@@ -87,20 +85,17 @@ def compare_texts(
     Args:
         pairs: questions, each with its prediction; a failed one scores 0.
         material: the corpus; without `encode` there are no metrics by embedding.
-        config: budget of tokens, threshold of support, length that answers are cut to.
+        config: budget of tokens, length that answers are cut to.
 
     Returns:
         Metrics by name, (n,) each, best of several references; empty where no question is compared.
 
-        - `rouge_l`, `token_f1`, `cosine_embedding`: of the whole texts.
-        - `coverage_lexical`: mean support of the reference's statements in the answer; `coverage_hard_lexical`: the
-          share at or above the threshold.
-        - `faithfulness_lexical`: the share of the answer's statements that one passage read supports; not defined for
-          a blank answer.
+        - `rouge_l`, `cosine_embedding`: of the whole texts; `words`: of the answer.
+        - `coverage_lexical`: mean support of the reference's statements in the answer.
         - `context_coverage_lexical@1000`: the share of the reference's content words, by weight, that the first 1,000
-          tokens retrieved have; `context_recall_lexical@1000`: mean support of its statements there.
+          tokens retrieved have.
 
-        What the question says is left out of statements and words, but for faithfulness.
+        What the question says is left out of statements and words.
     """
     compared = [i for i, (question, _) in enumerate(pairs) if is_compared(question)]
     if not compared:
@@ -125,9 +120,6 @@ def compare_texts(
             budget -= size
         return places
 
-    def hard(supports: Sequence[float]) -> float:
-        return _mean([float(value >= config.least_support) for value in supports])
-
     rows: dict[int, dict[str, float]] = {}
     texts: dict[int, tuple[_Text, list[_Text]]] = {}  # long answers with their references
     for i in compared:
@@ -142,29 +134,16 @@ def compare_texts(
             texts[i] = answer, references
         row: dict[str, float] = {}
         for reference in references:
-            new = [statement.without(asked) for statement in reference.statements]
-            new = [statement for statement in new if statement.stems]  # says more than the question
+            new = [statement.without(asked) for statement in reference.statements]  # what they say beyond the question
             values = {
-                "context_coverage_lexical": coverage(reference.stems - asked, stems, weight),
-                "context_recall_lexical": _mean([support(statement, retrieved, weight) for statement in new]),
+                f"context_coverage_lexical@{config.context_tokens}": coverage(reference.stems - asked, stems, weight)
             }
-            values = {f"{name}@{config.context_tokens}": value for name, value in values.items()}
             if answer:
-                supports = [support(statement, answer.places, weight) for statement in new]
-                values |= {
-                    "rouge_l": rouge_l(answer.text, reference.text),
-                    "token_f1": f1(answer.text, [reference.text]),
-                    "coverage_lexical": _mean(supports),
-                    "coverage_hard_lexical": hard(supports),
-                }
+                supports = [support(statement, answer.places, weight) for statement in new if statement.stems]
+                values |= {"rouge_l": rouge_l(answer.text, reference.text), "coverage_lexical": _mean(supports)}
             row |= {name: float(np.fmax(row.get(name, math.nan), value)) for name, value in values.items()}
         if answer:
-            read = [] if failed else [places_of(id_) for id_ in prediction.context if id_ in material.passages]
-            row["faithfulness_lexical"] = hard(
-                [max((support(s, places, weight) for places in read), default=0.0) for s in answer.statements]
-            )
             row["words"] = float(answer.words)
-            row["reference_words"] = float(max(reference.words for reference in references))
         rows[i] = row
     if material.encode:
         for i, cosine in _similarities(texts, material.encode).items():
@@ -203,19 +182,12 @@ def cut(text: str, words: int | None) -> str:
 
 
 def rouge_l(answer: str, reference: str) -> float:
-    """Return ROUGE-L with stemming: the F-measure of the longest common subsequence of tokens, 0 where one is blank."""
-    a, b = _tokens(answer), _tokens(reference)
-    common = LCSseq.similarity(a, b)
-    return 2 * common / (len(a) + len(b)) if common else 0.0
-
-
-@lru_cache(maxsize=65536)
-def _tokens(text: str) -> tuple[str, ...]:
-    return tuple(_tokenizer().tokenize(text))
+    """Return the F-measure of ROUGE-L with stemming, 0 where one is blank."""
+    return float(_scorer().score(reference, answer)["rougeL"].fmeasure)
 
 
 @cache
-def _tokenizer() -> Any:
-    from rouge_score.tokenizers import DefaultTokenizer  # takes seconds to import
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer  # takes seconds to import
 
-    return DefaultTokenizer(use_stemmer=True)
+    return RougeScorer(["rougeL"], use_stemmer=True)

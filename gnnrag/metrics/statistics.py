@@ -1,14 +1,12 @@
-"""Intervals and tests over questions: bootstrap, paired differences, McNemar, Wilson, and shares."""
+"""Intervals and tests over questions: bootstrap, paired differences, and McNemar."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-_Z = 1.96  # normal quantile of a 95% interval
 Values = Sequence[float] | np.ndarray
 
 
@@ -82,21 +80,6 @@ def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
     only_a, only_b = int(np.sum(first > second)), int(np.sum(second > first))
     differing = only_a + only_b
     return McNemar(only_a, only_b, float(binomtest(only_a, differing).pvalue) if differing else 1.0)
-
-
-def share_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95% interval of a mean of values from 0 to 1: wins 1, losses 0, and what lies between.
-
-    The normal interval with a 0 and a 1 added (Bonett and Price 2012, for paired proportions): it stays wide where the
-    values are few, even if all are the same.
-    """
-    if not values or not all(0.0 <= value <= 1.0 for value in values):
-        raise ValueError(f"{list(values)[:5]}: give at least one value, and each from 0 to 1")
-    n = len(values) + 2
-    mean = (math.fsum(values) + 1) / n
-    variance = (math.fsum(value * value for value in values) + 1) / n - mean * mean
-    width = _Z * math.sqrt(variance / n)
-    return max(0.0, mean - width), min(1.0, mean + width)
 
 
 def _resampled_means(data: np.ndarray, resamples: int, seed: int) -> np.ndarray:

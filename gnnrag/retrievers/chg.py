@@ -56,7 +56,6 @@ class CHGRetriever(Retriever):
     accepts_vectors = True
 
     def setup(self) -> None:
-        """Prepare the weights of links and PageRank."""
         self.graph, self.layout, self.titles = self.index.hierarchy, self.index.layout, self.index.titles
         self.links = LinkWeigher(self.graph, self.titles, self.context_weight, self.context_reach)
         self.walk = PageRankOperator(self.graph.adjacency, self.damping, self.precision)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
+from scipy.special import expit
 
 from gnnrag.datasets.kgqa import ARROW, BACK
 from gnnrag.devices import device_named
@@ -23,7 +24,7 @@ from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits,
 from gnnrag.types import Channel, Hit, Query, Ranking
 
 if TYPE_CHECKING:
-    from gnnrag.gnn.subgraph import Subgraph
+    from gnnrag.gnn.edges import Subgraph
 
 
 @part("retriever", "gfm")
@@ -81,13 +82,11 @@ class GFMRetriever(Retriever):
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What the network of these settings reads."""
         network, facts = self._record["network"], self._record["facts"]
         links = entity_stages(bool(network.get("link_vectors")), facts.get("fallback", "none"))
         return links if self.is_entity else NODE_STAGES
 
     def setup(self) -> None:
-        """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
         from gnnrag.gnn.scoring import EntityScorer, PassageScorer
         from gnnrag.index.embedder import encoder_record
@@ -97,7 +96,6 @@ class GFMRetriever(Retriever):
         self.scorer: Any = (EntityScorer if self.is_entity else PassageScorer)(self.index, checkpoint, device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; queries are embedded together, and scored one by one."""
         if queries:
             self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
         return [self._graph(query) if query.channel == "graph" else self._text(query) for query in queries]
@@ -111,7 +109,7 @@ class GFMRetriever(Retriever):
         """Rank the entities that reach the threshold, at least one; none if the question has no seed."""
         graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
         logits, question, subgraph = self.scorer.score(query.text, query.seeds, mask)
-        probabilities = 1.0 / (1.0 + np.exp(-logits))
+        probabilities = expit(logits)
         probabilities[list(question.seeds)] = -1.0  # a question does not ask for what it names
         if mask is not None:
             probabilities = np.where(any_of(graph.entity_passages, mask), probabilities, -1.0)

@@ -40,7 +40,6 @@ class HippoRAGRetriever(Retriever):
     role_names = property(lambda self: ("mentions",) if self.asks_roles else ())
 
     def setup(self) -> None:
-        """Prepare the walk."""
         self.graph = self.index.entity_graph.graph
         self.walk = PageRankOperator(self.graph.entity_adjacency(counted="times"), self.damping)
 
@@ -49,7 +48,6 @@ class HippoRAGRetriever(Retriever):
         return self.rank(queries, [self.link(query.text) for query in queries])
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
-        """Ask the role for the names of all queries at once."""
         tasks = [MentionsTask(query.text) for query in queries]
         replies = await ask_all("mentions", self.roles["mentions"], tasks, session)
         return self.rank(queries, [self.link_names(reply.names) for reply in replies])

@@ -142,7 +142,6 @@ class HippoRAG2Retriever(Retriever):
     role_names = property(lambda self: ("fact_filter",) if self.filter == "role" else ())
 
     def setup(self) -> None:
-        """Prepare PageRank."""
         self.knowledge, self.graph = self.index.entity_graph, self.index.entity_graph.graph
         facts_k, seeds_k = SENTENCES if self.knowledge.is_sentences else RELEASED
         self.num_facts = facts_k if self.facts_k is None else self.facts_k
@@ -158,7 +157,6 @@ class HippoRAG2Retriever(Retriever):
         return self.rank(queries, [self.seeds(c, range(len(c.statements))) for c in candidates])
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
-        """Filter the candidates of all queries at once, then rank."""
         candidates = self.candidates([query.text for query in queries])
         asked = [i for i, c in enumerate(candidates) if c.statements]
         tasks = [FactFilterTask(queries[i].text, candidates[i].shown) for i in asked]

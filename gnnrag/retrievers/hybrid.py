@@ -51,13 +51,11 @@ class HybridRetriever(Retriever):
     accepts_vectors = property(lambda self: all(part.accepts_vectors for part in self.fused))
 
     def setup(self) -> None:
-        """Open the parts."""
         self.fused = [build("retriever", part, index=self.index, roles=self.roles) for part in self.fused]
         self._batchers: list[MicroBatcher[Query, Ranking]] = [MicroBatcher(part.retrieve) for part in self.fused]
         self.order = self.index.position
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; only where no part asks roles."""
         deep = self._deeper(queries)
         return self._fused(queries, [part.retrieve(deep) for part in self.fused])
 

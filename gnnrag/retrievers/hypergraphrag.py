@@ -93,7 +93,6 @@ class OfflineHyperQuery(NamingRole[HyperQueryTask, HyperQuery]):
     """The query itself and its clauses stand for facts, what it names for entities."""
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
-        """Return sentences and names in the query's order."""
         return HyperQuery(clauses(task.query), self.keywords.find(task.query).low)
 
 
@@ -179,7 +178,6 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         self.bipartite = Bipartite(self.graph)
 
     def search_texts(self, query: str, reply: HyperQuery) -> tuple[str, str]:
-        """Return what entities and hyperedges are searched by."""
         low, high = ", ".join(reply.entities), ", ".join(reply.sentences)
         return (low, high) if low or high else ("", query)
 

@@ -59,7 +59,6 @@ class OfflineKeywords(Role[KeywordsTask, Keywords]):
     reads = ("hierarchy",)
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
-        """Return the keywords of a query, each list in the query's order."""
         return self.find(task.query)
 
     def find(self, query: str) -> Keywords:

@@ -62,7 +62,6 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         self.is_fixed = self.profile == "fixed"
 
     def search_texts(self, query: str, reply: Keywords | None) -> tuple[str, str]:
-        """Return what entities and relations are searched by."""
         reply = reply or Keywords()
         low, high = ", ".join(reply.low), ", ".join(reply.high)
         has_none = not low and not high

@@ -247,7 +247,6 @@ class LinearRAGRetriever(Retriever):
     reads = ("hierarchy", "embeddings", "phrase_vectors", "sentence_vectors")
 
     def setup(self) -> None:
-        """Build the graph and prepare the walk."""
         self.is_fixed, index = self.profile == "fixed", self.index
         # As released, a passage is read with its number in front.
         texts = [p.content if self.is_fixed else f"{i}:{p.content}" for i, p in enumerate(index.passages)]

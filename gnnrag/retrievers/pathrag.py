@@ -199,7 +199,6 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     role_names, task_type = ("keywords",), KeywordsTask
 
     def search_texts(self, query: str, reply: Keywords) -> tuple[str, str]:
-        """Return what entities and relations are searched by."""
         low, high = ", ".join(reply.low), ", ".join(reply.high)
         low, high = low or high or query, high or low
         return low, f"{query} {high}" if high else query

@@ -40,7 +40,6 @@ class RaptorRetriever(Retriever):
     reads = ("tree", "embeddings")
 
     def setup(self) -> None:
-        """Open the tree."""
         self.tree: SummaryTree = self.index.read("tree")
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:

@@ -9,10 +9,9 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.gnn import WALK_STAGES
+from gnnrag.gnn import WALK_STAGES, PruneConfig
 from gnnrag.gnn.features import open_share, words_of_passages
-from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, passage_scores
+from gnnrag.gnn.question_graphs import QuestionGraphs, passage_scores
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
@@ -42,7 +41,6 @@ class WalkRetriever(Retriever):
         return QuestionGraphs(self.index, prune=PruneConfig(passages=self.passages, sentences=500))
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; scores are in [0, 1]."""
         if not queries or not self.index.ids:
             return [rank_passages(np.zeros(0), (), query.top_k, "walk") for query in queries]
         vectors = vectors_of(queries, self.index.embedder)
@@ -51,8 +49,7 @@ class WalkRetriever(Retriever):
 
     def _rank(self, query: Query, vector: np.ndarray, lexical: np.ndarray) -> Ranking:
         view = self.graphs.view(query.text, vector, lexical)
-        inside, walk = view.passages, view.walk / view.walk.max()
         open_words = open_share(view, words_of_passages(self.graphs, view))
-        logits = np.log(walk[inside] + 1e-3) + 2.0 * view.dense[inside] + 1.5 * view.follow[inside] + 0.5 * open_words
-        scores = passage_scores(view.prior, inside, logits)
+        logits = view.near + 1.5 * view.follow[view.passages] + 0.5 * open_words
+        scores = passage_scores(view.prior, view.passages, logits)
         return rank_passages(scores, self.index.ids, query.top_k, "walk", mask=self.mask(query))

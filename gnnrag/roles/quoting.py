@@ -194,7 +194,6 @@ class Unit:
 
     @property
     def text(self) -> str:
-        """Its words."""
         return " ".join(one.text for one in self.said)
 
 

@@ -17,7 +17,8 @@ from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
 from gnnrag.roles.parsing import ReplyModel, number, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.normalise import FUNCTION_WORDS, fold
+from gnnrag.text.normalise import fold
+from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning
 from gnnrag.types import Question
 
@@ -57,61 +58,12 @@ class RoutingReply(ReplyModel):
 
 
 MASK = "Ꞩ"  # a letter that no question has
-_OPENERS = frozenset({"summarise", "summarize", "describe", "discuss", "explain", "compare", "outline", "list"})
-_INSIDE = frozenset({"of", "the", "de", "la", "le", "von", "van", "der", "den", "del", "di", "da", "du", "et", "al"})
-_OWNER = ("'s", "’s", "s'", "s’")
-_MARKS = ".,;:?!'\""
-
-
-def mask_names(text: str) -> str:
-    """Return a question with `MASK` for each name written with capitals: such words, and `of` and the like inside.
-
-    What a name says (`Count of Perche`, `The Painter's Wife`) is no clause of the question. A possessive stays. The
-    first word is a name only before another capital or in the possessive: every question begins with a capital.
-    """
-    tokens = text.split()
-    is_capital = [_is_capital(token) for token in tokens]
-    if tokens and is_capital[0]:
-        first = fold(tokens[0]).strip(_MARKS)
-        plain = first in FUNCTION_WORDS or first in _OPENERS
-        is_capital[0] = not plain and (is_capital[1:2] == [True] or tokens[0].endswith(_OWNER))
-    out: list[str] = []
-    start = 0
-    while start < len(tokens):
-        end = _end_of_name(tokens, is_capital, start) if is_capital[start] else start + 1
-        last = tokens[end - 1]
-        tail = "'s" if last.endswith(_OWNER) else last[-1] if last[-1] in ",;?" else ""
-        out.append(f"{MASK}{tail}" if is_capital[start] else last)
-        start = end
-    return " ".join(out)
-
-
-def _end_of_name(tokens: list[str], is_capital: list[bool], start: int) -> int:
-    """Return the position after a name; a comma or a possessive ends it."""
-    end = start + 1
-    while end < len(tokens) and not tokens[end - 1].endswith((",", ";", "?", *_OWNER)):
-        ahead = end
-        while ahead < len(tokens) - 1 and ahead < end + 2 and tokens[ahead] in _INSIDE:
-            ahead += 1
-        if not is_capital[ahead]:
-            break
-        end = ahead + 1
-    return end
-
-
-def _is_capital(token: str) -> bool:
-    letter = next((c for c in token if c.isalnum()), "")
-    return letter.isupper() and token.strip(_MARKS) != "I"
 
 
 def _any(words: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(words.split())})(?!\w)")
 
 
-# Cue to its weights for passage_local, multi_hop and thematic, what is counted in the question, and up to how often.
-# Fitted by `benchmarks/fit_router.py`: multinomial logistic regression, classes and within them sources of equal
-# weight, on two thirds of 2,452 questions of the dev splits and of those written for it; its output has the confusion
-# matrix of the others. Only 102 were written: an embedding's 384 weights a class would learn their subjects.
 _ROLE = _any(
     "director author writer composer performer singer artist actor actress painter creator producer developer "
     "publisher founder owner president leader king queen ruler husband wife spouse father mother parent son daughter "
@@ -121,30 +73,27 @@ _ROLE = _any(
 _ASKS_ROLE = re.compile(
     r"(?:who|whom|whose|what|which) (?:is|was|are|were)\b|(?:what|which) (?:country|city|state|town|county)\b"
 )
+# Cue to its weights for passage_local, multi_hop and thematic, what is counted in the question, and up to how often.
+# Fitted by `benchmarks/fit_router.py` on two thirds of 2,452 questions of the dev splits and of those written for it.
+# Only 102 were written: an embedding's 384 weights a class would learn their subjects.
 CUES: dict[str, tuple[tuple[float, float, float], re.Pattern[str] | None, int]] = {
-    "constant": ((4.077, -3.751, -0.326), None, 1),
-    "names": ((0.063, 0.97, -1.033), None, 3),
-    "has_name": ((0.497, 1.738, -2.235), None, 1),
-    "two_names": ((0.148, 0.65, -0.797), None, 1),
-    "relative": ((-1.267, 1.606, -0.338), _any("who whom whose which that where when"), 2),
-    "possessive": ((-1.498, 1.121, 0.377), re.compile(r"\w['’]s?(?!\w)"), 2),
-    "of": ((-0.464, 2.067, -1.603), re.compile(r"\b(?:of|by|from)\b"), 3),
-    "described": ((0.327, 0.51, -0.837), re.compile(
-        r"\bthe (?:[a-z-]+ ){1,4}?(?:of|who|whom|whose|which|that|where|by|from|in|to|for)\b(?! (?:this|these|all)\b)"
-    ), 2),
-    "role": ((-1.871, 2.501, -0.629), _ROLE, 2),
-    "kin": ((-2.264, 2.28, -0.016), re.compile(
+    "constant": ((3.68, -3.52, -0.159), None, 1),
+    "has_name": ((-0.122, 1.82, -1.7), None, 1),
+    "relative": ((-0.912, 1.74, -0.824), _any("who whom whose which that where when"), 2),
+    "possessive": ((-0.995, 1.26, -0.267), re.compile(r"\w['’]s?(?!\w)"), 2),
+    "of": ((-0.158, 1.52, -1.36), re.compile(r"\b(?:of|by|from)\b"), 3),
+    "role": ((-1.27, 2.66, -1.39), _ROLE, 2),
+    "kin": ((-2.1, 2.18, -0.0817), re.compile(
         r"\b(?:great-?)?grand\w+|\w+-in-law|\b(?:uncle|aunt|nephew|niece|cousin|step\w+|half-\w+|co-\w+)\b"
     ), 1),
-    "compared": ((-1.011, 0.825, 0.186), _any(
+    "compared": ((-3.19, 3.35, -0.161), _any(
         "older younger oldest earlier later longer shorter larger bigger smaller higher taller faster newer nearer "
         "closer same both either than before after also more fewer first last share"
     ), 2),
-    "or": ((-2.026, 2.057, -0.031), re.compile(r"\bor\b"), 1),
-    "yes_no": ((-0.757, 1.5, -0.743), re.compile(
+    "yes_no": ((-0.328, 1.16, -0.834), re.compile(
         r"\A(?:are|is|do|does|did|was|were|have|has|had|can|could|will|would|should)\b"
     ), 1),
-    "whole": ((-1.65, -1.269, 2.919), _any(
+    "whole": ((-2.12, -1.81, 3.92), _any(
         "overall general generally across throughout collection corpus documents? texts? articles? archive reports? "
         "sources? records? stories letters interviews reviews dataset library theme themes topics? trends? patterns? "
         "motives? motifs? main major central key chief broad typical typically usually mostly often commonly common "
@@ -152,34 +101,35 @@ CUES: dict[str, tuple[tuple[float, float, float], re.Pattern[str] | None, int]] 
         "different diverse various changed? changes evolve[ds]? views? attitudes? opinions? debates? arguments? "
         "approaches strategies lessons insights findings conflicts kinds types ways roles? summarise summarize discuss"
     ), 2),
-    "open": ((-1.395, -0.444, 1.839), re.compile(
+    "open": ((-0.924, -0.0219, 0.946), re.compile(
         r"\A(?:how (?:do|does|did|are|is|was|were|has|have|diverse)|why|in (?:which|what) ways?|what are|what do|"
         r"summari[sz]e|describe|discuss|explain|compare|outline|give an|list)\b"
     ), 1),
-    "plural": ((-1.742, -0.565, 2.307), re.compile(
+    "plural": ((-1.39, -0.285, 1.67), re.compile(
         r"\A(?:(?:in|on|from|by|for|of) )?(?:what|which) (?:[a-z-]+ ){0,2}?(?!(?:is|was|has|does|this)\b)[a-z]{2,}"
         r"[^\Ws]s\b"
     ), 1),
-    "single_fact": ((0.463, 0.903, -1.366), re.compile(
+    "single_fact": ((0.835, 0.984, -1.82), re.compile(
         r"\A(?:who|when|where|how (?:many|much|long|tall|old|far|high|big)|what year|(?:in|on) (?:what|which) year)\b"
     ), 1),
-    "length": ((-4.692, 3.428, 1.263), None, 1),
+    "length": ((-4.59, 3.35, 1.24), None, 1),
 }  # fmt: skip
 
 
 def read_cues(text: str, linked: int = 0) -> dict[str, float]:
     """Return a question's cues, each in [0, 1] or a little above; `linked`: how many of its names have passages.
 
-    Questions in lower case have no other names.
+    What a name says (`Count of Perche`) is no clause of the question; names in lower case are only known by `linked`.
     """
-    masked = mask_names(beginning(text))
-    lowered = " ".join(fold(masked).split())
+    text = beginning(text)
+    for name in sorted(rule_phrases(text), key=len, reverse=True):
+        text = text.replace(name, MASK)
+    lowered = " ".join(fold(text).split())
     counts = {cue: len(pattern.findall(lowered)) for cue, (_, pattern, _) in CUES.items() if pattern}
     inner = lowered.partition(" ")[2].partition(" ")[2]  # a question word near the start opens no clause
     counts["relative"] = len(CUES["relative"][1].findall(inner))  # type: ignore[union-attr]
     counts["role"] = max(counts["role"] - bool(_ASKS_ROLE.match(lowered)), 0)  # one may be what is asked
-    counts["names"] = names = max(masked.count(MASK), linked)
-    counts |= {"constant": 1, "has_name": int(names > 0), "two_names": int(names > 1)}
+    counts |= {"constant": 1, "has_name": int(MASK in text or linked > 0)}
     values = {cue: min(counts[cue], most) / most for cue, (_, _, most) in CUES.items() if cue != "length"}
     return {**values, "length": min(len(lowered.split()), 40) / 20}
 

@@ -22,9 +22,8 @@ from gnnrag.io import digest, write_atomic
 from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Parts
-from gnnrag.training.loop import Rows, Task, Trainer, means
+from gnnrag.training.loop import Rows, Task, Trainer, TrainingRun, means
 from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report
-from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import OnProgress
 
 T = TypeVar("T")

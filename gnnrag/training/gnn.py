@@ -15,7 +15,7 @@ from torch import nn
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
+from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, PruneConfig, RankerConfig, entity_stages
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
@@ -23,7 +23,6 @@ from gnnrag.gnn.features import NODE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
-from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
@@ -187,7 +186,6 @@ class GNNTraining(Training):
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
 
     def divide(self) -> dict[str, Parts]:
-        """Divide the questions of each set as its `use` says."""
         parts = {}
         for name, corpus in self.sets.items():
             texts = {question.id: question.text for question in corpus.data.questions}
@@ -196,7 +194,6 @@ class GNNTraining(Training):
 
     @property
     def seen(self) -> frozenset[str]:
-        """Completion learns from the graph alone."""
         return super().seen if self.config.stage == "retrieval" else self.seen_before
 
     def build(self) -> tuple[Task, nn.Module]:
@@ -234,7 +231,6 @@ class GNNTraining(Training):
         return self.context.gather(rows)
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
         assert isinstance(model, QueryGNN)
         config, corpora = self.config, self.sets
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}

@@ -18,8 +18,8 @@ from transformers import PrinterCallback, TrainerCallback
 
 from gnnrag.io import read_json
 from gnnrag.training.base import RunContext
+from gnnrag.training.loop import CHECKPOINTS, FITTED, TrainingRun
 from gnnrag.training.report import progress_line
-from gnnrag.training.rundir import CHECKPOINTS, FITTED, TrainingRun
 
 # Ends of the names of a Trainer's figures that are not shown.
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
@@ -79,7 +79,6 @@ def fit(
     trainer = open_trainer(run.path / CHECKPOINTS, callback)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
-    run.draw()
     if callback.is_stopped:
         return None
     state = trainer.state

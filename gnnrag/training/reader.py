@@ -65,13 +65,11 @@ class ReaderTraining(Training):
 
     @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Open data and indexes."""
         check_sets(config.sets, config.cross, config.folds)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
         return sets, window_maker(config.network)
 
     def divide(self) -> dict[str, Parts]:
-        """Divide the questions."""
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
 
     def shares(self) -> dict[str, float]:
@@ -111,7 +109,6 @@ class ReaderTraining(Training):
 
     # ------------------------------------------------------------------------------------------ validation and report
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of a share of the validation questions."""
         assert isinstance(model, SpanReader)
         places = [(name, id_) for name in self.sets for id_ in self.parts[name].validation]
         return {f"{row['set']}/{row['id']}": row["metrics"] for row in self.read(model, places[part])}
@@ -142,7 +139,6 @@ class ReaderTraining(Training):
         return self.context.gather(self.read(trainer.bare, places[self.context.share])), {}
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
         assert isinstance(model, SpanReader)
         config = self.config
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}

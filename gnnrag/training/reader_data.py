@@ -188,7 +188,6 @@ class ReaderSet:
 
     @cached_property
     def by_id(self) -> dict[str, Question]:
-        """The questions by id."""
         return {q.id: q for q in self.data.questions}
 
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:

@@ -27,10 +27,9 @@ from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pai
 from gnnrag.run.rundir import code_version
 from gnnrag.training.config import CommonConfig, Count
 from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
-from gnnrag.training.loop import means
+from gnnrag.training.loop import TrainingRun, means
 from gnnrag.training.report import Card, Report, auc, promotion_metrics
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.rundir import TrainingRun
 from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from gnnrag.gnn import GNNConfig, LossConfig
+from gnnrag.gnn.edges import Subgraph
 from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import Pool, RetrievalTask
-from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.training.base import Draws
 from gnnrag.types import Question
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.gnn import NODE_STAGES, GNNConfig
-from gnnrag.gnn.edges import join
+from gnnrag.gnn import NODE_STAGES, GNNConfig, PruneConfig
+from gnnrag.gnn.edges import Subgraph, join
 from gnnrag.gnn.features import (
     LEADS,
     NODE_FEATURES,
@@ -19,10 +19,10 @@ from gnnrag.gnn.features import (
     as_feature,
     leads_of,
     link_by_vector,
+    nearness,
 )  # fmt: skip
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph
 from gnnrag.index.index import Index
 from gnnrag.text.normalise import words
 from gnnrag.types import Passage
@@ -114,7 +114,8 @@ def test_each_feature_is_what_its_name_says(index: Index) -> None:
 def test_leads_weigh_walk_and_cosine() -> None:
     """score = ln(share of the walk + .001) + 2 cosine, and weights are exp of its distance to the best."""
     walk, dense = np.array([1.0, 0.0, 0.5, 0.25]), np.array([0.0, 0.9, 0.5, 0.1])
-    passages, weights = leads_of(walk, dense, np.array([0, 1, 3]))
+    shown = np.array([0, 1, 3])
+    passages, weights = leads_of(nearness(walk, dense, shown), shown)
     scores = np.log([1.001, 0.001, 0.251]) + np.array([0.0, 1.8, 0.2])
     assert passages.tolist() == [0, 3, 1]
     assert weights == pytest.approx(np.exp(scores - scores[0])[[0, 2, 1]])

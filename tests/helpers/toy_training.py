@@ -13,8 +13,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from gnnrag.training.config import FitConfig
-from gnnrag.training.loop import Trainer
-from gnnrag.training.rundir import TrainingRun
+from gnnrag.training.loop import Trainer, TrainingRun
 
 
 class LineTask:

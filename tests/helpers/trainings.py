@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.pictures import is_drawn
-
 
 def read(path: Path) -> Any:
     """Return what a JSON file holds."""
@@ -20,10 +18,9 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def reported(run: Path, name: str, note: str, id_: str = "id") -> list[dict[str, Any]]:
-    """Return the report of a run, of a set's unseen questions alone; its card has the note, its curves are drawn."""
+    """Return the report of a run, of a set's unseen questions alone; its card has the note."""
     parts, rows = read(run / "folds.json")[name], rows_of(run / "report.jsonl")
     assert sorted(row[id_] for row in rows) == sorted(parts["report"]) and rows
     assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
     assert note in (run / "best" / "README.md").read_text("utf-8")
-    assert is_drawn(run / "curves.png")
     return rows

@@ -17,7 +17,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("multihop", {"max_rounds": -3}, "method.max_rounds"),
     ("bdtr", {"query_weights": [1.0]}, "method.query_weights"),
     ("bdtr", {"preset": "letter"}, "method.preset.*ours, paper"),
-    ("routed", {"flat_fails": ["passage_local"]}, "method.flat_fails"),
+    ("routed", {"thematic_threshold": 2}, "method.thematic_threshold"),
     ("routed", {"multi_hop_threshold": 1.5}, "method.multi_hop_threshold"),
     ("routed", {"multi_hop": {"method": "btdr"}}, "method.multi_hop.method='btdr'.*bdtr"),
     ("mgranrag", {"ablate": ["x"]}, "method.ablate.*decomposition"),

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rouge_score.rouge_scorer import RougeScorer
 
 from gnnrag.config import LongAnswersConfig
 from gnnrag.metrics.long_answers import (
@@ -16,7 +15,6 @@ from gnnrag.metrics.long_answers import (
     is_compared,
     is_long,
     is_sentence,
-    rouge_l,
 )
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.types import Passage, Prediction, Question
@@ -28,7 +26,6 @@ PASSAGES = {
 }
 SENTENCE = "Surgery and radiation are what usually is given to them."
 COVERAGE = "text/context_coverage_lexical@1000"
-RECALL = "text/context_recall_lexical@1000"
 
 
 def predict(id_: str, answer: str = "", ranking: str = "", error: str | None = None) -> Prediction:
@@ -82,7 +79,7 @@ def test_coverage_by_what_was_retrieved_first() -> None:
     # Left of the reference of q1: radiation, usual, given; of these `usual` and `given` are in no passage.
     in_one, in_none = math.log(1 + 3 / 2), math.log(1 + 3)
     share = in_one / (in_one + 2 * in_none)
-    assert found[COVERAGE][0] == found[RECALL][0] == pytest.approx(share)
+    assert found[COVERAGE][0] == pytest.approx(share)
     assert np.isnan(found[COVERAGE][1]), "recall of gold passages says it better"
     assert found[COVERAGE][2] == 0 and np.isnan(found[COVERAGE][3]), "the question says all of it"
     assert "text/rouge_l" in found and np.isnan(found["text/rouge_l"][1:]).all(), "for long ones only"
@@ -90,7 +87,7 @@ def test_coverage_by_what_was_retrieved_first() -> None:
     cut_in_b = scores(questions, rows, context_tokens=10)["text/context_coverage_lexical@10"][0]
     assert cut_in_b == pytest.approx(share), "of the last passage the first words count"
     failed = scores(questions[:1], [predict("q1", ranking="ab", error="LLMError: no")])
-    assert failed[COVERAGE][0] == 0 and failed["text/token_f1"][0] == 0
+    assert failed[COVERAGE][0] == 0 and failed["text/rouge_l"][0] == 0
 
 
 def test_a_report_has_them_by_type_and_no_exact_match() -> None:
@@ -101,34 +98,23 @@ def test_a_report_has_them_by_type_and_no_exact_match() -> None:
     assert report["by_type"]["how"]["answer/em"] is None and report["answer/em"] == 1
     assert report["retrieval/recall@2"] == 1 and report["by_type"]["how"]["retrieval/recall@2"] is None
     assert report["by_type"]["which"][COVERAGE] is None and f"{COVERAGE}_ci" in report
-    assert report["text/words"] == 1 and report["text/reference_words"] == 10
+    assert report["text/words"] == 1
 
 
 @pytest.mark.parametrize(
     "answer, expected",
     [
-        # coverage of the reference's two statements; hard; faithfulness to the first passage
-        ("Surgery removes the tumour. Radiation follows it.", (1, 1, 0.5)),
-        ("Surgery removes the tumour.", (0.5, 0.5, 1)),
-        ("Drugs come last. Surgery removes the tumour.", (0.5, 0.5, 0.5)),
-        ("Surgery does not remove the tumour.", (0, 0, 0)),
-        ("Surgery is done [1].", (1 / 6, 0, 1)),
-        ("", (0, 0, None)),
+        ("Surgery removes the tumour. Radiation follows it.", 1),
+        ("Drugs come last. Surgery removes the tumour.", 0.5),
+        ("Surgery does not remove the tumour.", 0),
+        ("Surgery is done [1].", 1 / 6),
+        ("", 0),
     ],
 )
-def test_statements_of_the_answer_and_of_the_reference(answer, expected):
+def test_statements_of_the_reference_in_the_answer(answer, expected):
     questions = [asked("q", "Surgery removes the tumour. Then radiation follows it.")]
-    found = scores(questions, [predict("q", answer, "a")], least_support=0.5)
-    names = ("coverage_lexical", "coverage_hard_lexical", "faithfulness_lexical")
-    got = [found[f"text/{name}"][0] for name in names]
-    assert got == pytest.approx([math.nan if value is None else value for value in expected], nan_ok=True)
-
-
-def test_the_threshold_decides_what_is_supported() -> None:
-    questions, rows = [asked("q", "Surgery removes the tumour in all of the cases that are known here.")], None
-    rows = [predict("q", "Surgery removes the tumour.", "a")]
-    hard = [scores(questions, rows, least_support=t)["text/coverage_hard_lexical"][0] for t in (0.3, 0.9)]
-    assert hard == [1, 0]
+    found = scores(questions, [predict("q", answer, "a")])
+    assert found["text/coverage_lexical"][0] == pytest.approx(expected)
 
 
 def test_answers_are_cut_to_one_length() -> None:
@@ -149,12 +135,3 @@ def test_similarity() -> None:
     rows = [predict("q1", "east"), predict("q2", "between"), predict("q3", "")]
     found = scores(questions, rows, encode)
     assert found["text/cosine_embedding"].tolist() == pytest.approx([1, 0.8, 0], nan_ok=True)
-
-
-def test_rouge_equals_the_reference_package() -> None:
-    scorer = RougeScorer(["rougeL"], use_stemmer=True)
-    texts = [SENTENCE, "Dying flies lay; they're happily agreed, 2.5 mg daily.", "naïve BRAF V600E", "", "of of of a a"]
-    texts += [passage.text for passage in PASSAGES.values()]
-    for one in texts:
-        for other in texts:
-            assert rouge_l(one, other) == pytest.approx(scorer.score(other, one)["rougeL"].fmeasure, abs=1e-12)

@@ -13,7 +13,6 @@ from gnnrag.metrics.statistics import (
     bootstrap_interval,
     mcnemar,
     paired_difference,
-    share_interval,
 )
 
 
@@ -60,14 +59,3 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
     got = mcnemar([1] * only_a + [0] * only_b + [1, 0], [0] * only_a + [1] * only_b + [1, 0])
     assert (got.only_a, got.only_b) == (only_a, only_b)
     assert got.p_value == pytest.approx(min(1.0, 2 * tail))
-
-
-def test_the_interval_of_shares() -> None:
-    # Bonett and Price for 46 won, 54 lost of 100: d = (47 - 55) / 102, half the width 1.96 sqrt((1 - d^2) / 102).
-    d = -8 / 102
-    width = 1.96 * ((1 - d * d) / 102) ** 0.5
-    assert share_interval([1.0] * 46 + [0.0] * 54) == pytest.approx((0.5 + (d - width) / 2, 0.5 + (d + width) / 2))
-    low, high = share_interval([1.0])
-    assert low < 0.2 and high == 1.0, "one win is no proof"
-    low, high = share_interval([0.5] * 5)
-    assert low < 0.45 and high == pytest.approx(1 - low)

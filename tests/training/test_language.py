@@ -37,8 +37,8 @@ from gnnrag.training.language.data import (
 )
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
+from gnnrag.training.loop import TrainingRun
 from gnnrag.training.rows import Candidate
-from gnnrag.training.rundir import TrainingRun
 from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
 from tests.helpers.tiny_model import make_tiny_model
 

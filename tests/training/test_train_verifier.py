@@ -13,7 +13,6 @@ from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.verifier import load_cross_encoder, pairs_of, scores_of
 from gnnrag.training.hf_trainer import newest_checkpoint
 from tests.helpers.language_rows import settings
-from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
@@ -64,7 +63,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, trained: Pat
     assert record.base["name"] == str(folder / "encoder")
     card = (trained / "best" / "README.md").read_text("utf-8")
     assert "| toy | report | auc |" in card and "accelerate launch" in card
-    assert list(losses(trained)) == [1, 2, 3, 4, 5, 6] and is_drawn(trained / "curves.png")
+    assert list(losses(trained)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_has_ended_is_not_trained_again_nor_taken_for_another(
@@ -113,7 +112,6 @@ def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
     assert sorted(row["id"] for row in rows) == sorted(f"q{i}" for i in range(12))
     for row in rows:
         assert row["id"] in read(crossed / f"fold{row['fold']}" / "folds.json")["toy"]["report"]
-    assert all(is_drawn(crossed / name / "curves.png") for name in ("fold0", "fold1", "fold2"))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from gnnrag.methods.dotrag.anchors import fold_name
 from gnnrag.methods.dotrag.paths import PathVerdict, satisfied
@@ -313,7 +314,7 @@ def _sentences(path: PathText) -> tuple[str, ...]:
 def _by_walk(path: PathText, guess: GuessedWalk | None) -> PathVerdict:
     if guess is None:
         return PathVerdict(path.id, "irrelevant", 1.0)
-    confidence, length = max(0.35, float(1.0 / (1.0 + np.exp(-guess.score - 1.0)))), len(path.steps)
+    confidence, length = max(0.35, float(expit(guess.score + 1.0))), len(path.steps)
     if satisfied(path.steps, guess.steps):
         return PathVerdict(path.id, "complete", confidence, "the predicates that the question names")
     if satisfied(path.steps, guess.steps[:length]):

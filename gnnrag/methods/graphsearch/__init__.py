@@ -157,7 +157,6 @@ class GraphSearch(Method):
 
     # ------------------------------------------------------------------------------------------------------- the loop
     async def start(self, question: Question, session: Session) -> State:
-        """Decompose on each side."""
         sides = [SideState(name, source) for name, source in self.sources.items()]  # type: ignore[arg-type]
         await concurrently(session, [partial(self.decompose, question, side) for side in sides])
         return State(question, session, memory={"sides": sides, "background": {}, "cited": [], "nodes": []})

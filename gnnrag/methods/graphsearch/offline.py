@@ -104,7 +104,6 @@ class OfflineDrafter(Role[ContextTask, Draft]):
     roles: ClassVar[Any]  # set by `build`
 
     def reader(self) -> Any:
-        """Return what answers."""
         return self.roles["reader"]
 
     async def __call__(self, task: ContextTask, session: Session) -> Draft:
@@ -117,7 +116,6 @@ class OracleDrafter(OfflineDrafter):
     """The answer of the oracle reader to the passages shown."""
 
     def reader(self) -> Any:
-        """Return what answers by gold."""
         return set_up(OracleReader())
 
 

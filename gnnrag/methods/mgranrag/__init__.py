@@ -67,7 +67,6 @@ class MGranRAG(Method):
     reads = ("hierarchy", "phrase_vectors", "embeddings")
 
     def setup(self) -> None:
-        """Prepare the graph, its PageRank, and the alignment of phrases with its nodes."""
         self.graph = self.index.hierarchy
         vectors = self.index.phrase_vectors if self.phrase_match == "embedding" else None
         self.aligner = PhraseAligner(self.graph, vectors, self.index.embedder, self.phrase_same, not self.released)

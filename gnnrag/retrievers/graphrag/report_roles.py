@@ -123,7 +123,6 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
         self._cosines = lru_cache(maxsize=64)(lambda query: reports.scores(encode([query], is_query=True)[0]))
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
-        """Return the batch's best sentences."""
         asked = content_stems(task.query)
         weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
         total = sum(weights.values()) or 1.0

@@ -90,7 +90,6 @@ class ReportView:
         return mask is None or bool(mask[self.communities.passages[i]].all())
 
     def text(self, i: int) -> str:
-        """Return a report in full."""
         return report_text(self[i].draft)
 
     def entities(self, i: int) -> list[int]:

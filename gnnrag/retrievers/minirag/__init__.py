@@ -93,7 +93,6 @@ class OfflineMentions(NamingRole[MentionsTask, Mentions]):
     """
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
-        """Return the names in the query's order."""
         known = {kind.casefold(): kind for kind in reversed(task.types)}
         types = guessed_types(task.query)
         spelt = [known[kind] for kind in types if kind in known] if known else [kind.upper() for kind in types]
@@ -162,7 +161,6 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         return MentionsTask(query, self.types.names if self.is_fixed else ())
 
     def search_texts(self, query: str, reply: Mentions) -> Sequence[str]:
-        """Return the names that candidates are searched by."""
         return [name for name in reply.names if name][: self.max_mentions]
 
     def rank_one(self, query: Query, reply: Mentions, vector: np.ndarray, *vectors: np.ndarray) -> Ranking:

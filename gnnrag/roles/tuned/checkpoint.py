@@ -203,7 +203,6 @@ class TunedRole(Role[Any, Any]):
     kinds: ClassVar[tuple[str, ...]]
 
     def setup(self) -> None:
-        """Open the checkpoint."""
         folder = role_folder(self.role, self.path)
         record = read_tuned(folder, self.role, self.kinds)
         self.does: Role[Any, Any]
@@ -218,11 +217,9 @@ class TunedRole(Role[Any, Any]):
         raise NotImplementedError
 
     async def __call__(self, task: Any, session: Session) -> Any:
-        """Do the job for one question."""
         return await self.does(task, session)
 
     async def close(self) -> None:
-        """Let go of the model."""
         await self.does.close()
 
     def _language(self, folder: Path, record: TunedRecord) -> Role[Any, Any]:

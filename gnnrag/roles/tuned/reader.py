@@ -55,7 +55,6 @@ class TunedReader(TunedRole):
     loads_at_once: ClassVar[bool] = True
 
     def setup(self) -> None:
-        """Open the checkpoint."""
         self.prompted = {"max_passages": self.max_passages, **self.prompted}
         super().setup()
 

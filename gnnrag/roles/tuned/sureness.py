@@ -6,9 +6,10 @@ words. `benchmarks/calibrate_reader.py` fits the weights, and chooses from which
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from scipy.special import expit
 
 from gnnrag.roles.tuned.span_items import Found, SpanItem
 from gnnrag.text.support import content_stems, said
@@ -60,5 +61,4 @@ class Sureness:
 
     def __call__(self, values: Mapping[str, float]) -> float:
         """Return the probability that an answer is right, in (0, 1)."""
-        score = self.bias + sum(weight * values[name] for name, weight in self.weights.items())
-        return 1 / (1 + math.exp(-max(-30.0, min(30.0, score))))
+        return float(expit(self.bias + sum(weight * values[name] for name, weight in self.weights.items())))

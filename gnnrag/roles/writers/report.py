@@ -110,7 +110,6 @@ class OfflineReport(Role[ReportTask, ReportDraft]):
         return self.write(task)
 
     def write(self, task: ReportTask) -> ReportDraft:
-        """Return the report; a function of the task."""
         degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
         # Things that something is said of make better titles than the years and places they share.
         central = [e[1] for e in sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))]  # stable

@@ -110,7 +110,6 @@ class RoleRows:
 
     @cached_property
     def by_id(self) -> dict[str, Any]:
-        """The rows by their ids."""
         return {row.id: row for row in self.rows}
 
     @property

@@ -37,8 +37,8 @@ from gnnrag.training.language.data import (
     task_of,
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
+from gnnrag.training.loop import TrainingRun
 from gnnrag.training.report import Card, Report
-from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import OnProgress
 
 try:
@@ -96,7 +96,6 @@ class LanguageTraining(Training):
         return rows, {name: open_gain(name, one, on_index) for name, one in corpora.items()}
 
     def divide(self) -> dict[str, Parts]:
-        """Divide the questions by folds, or as the rows say."""
         return self.rows.split(self.config, self.fold)
 
     # ------------------------------------------------------------------------------------------------ model and trainer
@@ -234,7 +233,6 @@ class LanguageTraining(Training):
         self._describe(folder, record, fitted)
 
     def facts_of(self, name: str) -> dict[str, Any]:
-        """Return the licence of a set, where it is known."""
         corpus = self.config.corpora.get(name)
         return {"licence": corpus.licence if corpus else ""}
 
