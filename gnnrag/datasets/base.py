@@ -16,7 +16,7 @@ from random import Random
 from typing import Literal
 
 from gnnrag.config import DataConfig, shipped
-from gnnrag.datasets import folder, hipporag, jsonl, kb, kgqa
+from gnnrag.datasets import folder, hipporag, jsonl, kb, kgqa, long_documents
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import FileReport
@@ -93,7 +93,7 @@ def load_dataset(
     """Return the corpus at `path` with its questions. The arguments are the fields of `DataConfig`.
 
     `path` is a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
-    folder with `kb.txt`; a release of `kgqa`; a folder of own documents, or one document.
+    folder with `kb.txt`; a release of `kgqa` or `long_documents`; a folder of own documents, or one document.
 
     Raises DataError where something is missing or broken, ConfigError where a setting is out of range.
     """
@@ -107,6 +107,10 @@ def load_dataset(
         passages = [passage for question in asked for passage in kgqa.passages_of(question, graphs[question.id])]
         nodes = {passage.id: kgqa.nodes_of(passage) for passage in passages}
         name = f"{name}-{split}"
+    elif source.layout == "long" and questions is None:
+        cut = Chunking(chunk_words, chunk_overlap)
+        passages, loaded = long_documents.load(source.path, cut, skips, missing_gold)
+        asked = _asked(loaded, limit, sample, sample_seed, skips)
     else:
         passages = _passages(source, Chunking(chunk_words, chunk_overlap), skips)
         loaded = _questions(source, questions, split, limit, passages, skips, missing_gold)
@@ -179,6 +183,8 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
         return kb.load_passages(source.path, skips)
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
+    if source.layout == "long":
+        return long_documents.load(source.path, chunking, skips, "drop")[0]
     fix = f"use gnnrag evaluate configs/evaluate/kgqa.yaml data.path={source.path}"
     raise DataError(source.path, f"has a graph for each question, and no corpus without questions; {fix}")
 
@@ -205,7 +211,7 @@ def _questions(
 
 
 # ------------------------------------------------------------------------------------------------ what a path holds
-Layout = Literal["canonical", "release", "kb", "kgqa", "folder"]
+Layout = Literal["canonical", "release", "kb", "kgqa", "long", "folder"]
 _CORPUS = "_corpus.json"
 
 
@@ -227,6 +233,8 @@ def find_source(path: Path) -> Source:
     name = path.name.removesuffix(".json").removesuffix("_corpus")
     if (corpus := path.with_name(name + _CORPUS)).is_file():
         return Source("release", corpus, name)
+    if long_documents.is_release(path):
+        return Source("long", path, path.stem)
     if not path.is_file():
         where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
         raise DataError(path, f"does not exist{where}; data/README.md says how to get the benchmarks")
@@ -246,6 +254,8 @@ def _of_folder(path: Path) -> Source:
     if len(releases) > 1:
         names = [source.name for source in releases]
         raise DataError(path, f"holds {len(names)} releases; name one, as in {path / names[0]}: {', '.join(names)}")
+    if not releases and long_documents.is_release(path):
+        return Source("long", path, name)
     if not releases and kgqa.is_release(path):
         return Source("kgqa", path, name)
     return releases[0] if releases else Source("folder", path, name)

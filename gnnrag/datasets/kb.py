@@ -88,8 +88,8 @@ def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
     return {name: "|".join(sorted(values)) for name, values in types.items()}
 
 
-def parts_of(triples: Sequence[Triple], only: Collection[str] | None = None) -> Iterator[Part]:
-    """Yield the parts of all entities (or `only` some), by first appearance; a neighbour's relations stay together."""
+def parts_of(triples: Sequence[Triple]) -> Iterator[Part]:
+    """Yield the parts of all entities, by first appearance; a neighbour's relations stay together."""
     around: dict[str, dict[str, list[Triple]]] = {}
     for triple in triples:
         head, _, tail = triple
@@ -98,8 +98,6 @@ def parts_of(triples: Sequence[Triple], only: Collection[str] | None = None) -> 
             around.setdefault(tail, {}).setdefault(head, []).append(triple)
     types = entity_types(triples)
     for name, neighbours in around.items():
-        if only is not None and name not in only:
-            continue
         groups = list(neighbours.values())
         for number, start in enumerate(range(0, len(groups), MAX_NEIGHBOURS), start=1):
             facts = tuple(triple for group in groups[start : start + MAX_NEIGHBOURS] for triple in group)
@@ -136,7 +134,7 @@ def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
 def load_passages(folder: Path, skips: Skips) -> list[Passage]:
     """Return the articles of all entities; DataError: as in `read_triples`, or an entity named like another's part."""
     passages = [part.passage for part in parts_of(read_triples(folder / FILE, skips))]
-    count, id_ = Counter(passage.id for passage in passages).most_common(1)[0][::-1]
+    id_, count = Counter(passage.id for passage in passages).most_common(1)[0]
     if count > 1:
         raise DataError(folder / FILE, f"two entities need the id {id_!r}, of a part of one; rename the other")
     return passages

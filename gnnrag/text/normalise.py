@@ -75,11 +75,6 @@ def region_mentions(text: str) -> tuple[tuple[int, str, str], ...]:
     return tuple((m.start(), m.group(), REGION_OF[m.group()]) for m in _REGION_RE.finditer(text))
 
 
-def is_country_word(text: str) -> bool:
-    """Tell whether the whole of `text` is a country's name or demonym."""
-    return text in COUNTRY_OF or all(part in COUNTRY_OF for part in text.split("-"))
-
-
 # Letters that Unicode does not decompose into a base letter and a mark, but that people type as one.
 _PLAIN = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"})
 # What nobody sees or types in a word: soft hyphens, joiners, marks of direction; tatweel only stretches one.

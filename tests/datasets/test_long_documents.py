@@ -1,0 +1,225 @@
+"""MultiHop-RAG, GraphRAG-Bench and UltraDomain: small files of ours in the releases' formats."""
+
+import copy
+import json
+
+import pytest
+
+from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.errors import DataError
+
+ARTICLE = ("title", "author", "source", "published_at", "category", "url", "body")
+ARTICLES = [
+    dict(zip(ARTICLE, row, strict=True))
+    for row in (
+        (
+            *("Harbour bridge to close", "A. Writer", "The Quay", "2023-10-02T10:00:00+00:00", "business"),
+            "https://quay.example/bridge",
+            "The harbour bridge will close in May. Engineers found cracks in two piers.\n\n"
+            "Mayor Iris Blom called the closure unavoidable. Ferries will run every ten minutes instead.",
+        ),
+        (
+            *("Ferry firm wins contract", "B. Writer", "Port News", "2023-10-05T10:00:00+00:00", "business"),
+            "https://port.example/ferry",
+            "Nordlund Ferries won the city's contract. Its owner, Kai Nordlund, started with one boat.",
+        ),
+    )
+]
+
+
+def fact(article, words):
+    return {key: ARTICLES[article][key] for key in ARTICLE if key != "body"} | {"fact": words}
+
+
+QUERIES = [
+    {
+        "query": "Who owns the firm that carries people while the harbour bridge is closed?",
+        "answer": "Kai Nordlund",
+        "question_type": "inference_query",
+        "evidence_list": [
+            fact(0, "Ferries will run every ten minutes instead."),
+            fact(1, "Its owner, Kai Nordlund, started with one boat."),
+        ],
+    },
+    {
+        "query": "What does the mayor's sister do?",
+        "answer": "Insufficient information.",
+        "question_type": "null_query",
+        "evidence_list": [],
+    },
+]
+NOVELS = [
+    {
+        "corpus_name": "Novel-1",
+        "context": "Old Marta kept bees on the hill. Her nephew Tom sold the honey in Ely market.",
+    },
+    {"corpus_name": "Novel-2", "context": "The lighthouse at Skarn was dark. Keeper Olsen had gone to buy oil."},
+]
+NOVEL_QUESTIONS = [
+    {
+        "id": "Novel-aa",
+        "source": "Novel-1",
+        "question": "Where is Marta's honey sold?",
+        "answer": "Ely market",
+        "question_type": "Fact Retrieval",
+        "evidence": ["Tom sold the honey in Ely market.", "Marta kept bees on the hill."],
+        "evidence_triple": ["(Tom, sold honey in, Ely market).", "(Marta, kept, bees, on a hill)"],
+    },
+    {
+        "id": "Novel-aa",
+        "source": "Novel-2",
+        "question": "Why was the lighthouse dark?",
+        "answer": "The keeper had gone to buy oil.",
+        "question_type": "Complex Reasoning",
+        "evidence": ["A storm put out the lamp for good."],
+        "evidence_relations": "keeper -> oil",
+    },
+]
+GARDEN = {
+    **{"context": "A garden year begins in frost. The gardener prunes the pear trees first.", "length": 13},
+    **{"context_id": "c1", "label": "agriculture", "meta": {"title": "A Garden Year", "authors": "Nobody"}},
+}
+BOOKS = [
+    {"input": "What does the gardener prune first?", "answers": ["The pear trees."], **GARDEN, "_id": "u1"},
+    {"input": "When does the year begin?", "answers": ["In frost."], **GARDEN, "_id": "u2"},
+    {  # as in fin.jsonl: no meta, no context_id
+        **{"input": "What is a bond?", "answers": ["A loan."], "context": "A bond is a loan that can be sold."},
+        **{"length": 9, "dataset": "fin", "_id": "u3", "label": "fin"},
+    },
+]
+
+
+def write(path, value, lines=False):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(v) + "\n" for v in value) if lines else json.dumps(value), "utf-8")
+
+
+@pytest.fixture
+def multihop(tmp_path):
+    def make(queries=QUERIES, articles=ARTICLES):
+        write(tmp_path / "mh" / "corpus.json", articles)
+        write(tmp_path / "mh" / "MultiHopRAG.json", queries)
+        return tmp_path / "mh"
+
+    return make
+
+
+@pytest.fixture
+def novels(tmp_path):
+    def make(questions=NOVEL_QUESTIONS, documents=NOVELS, name="novel"):
+        write(tmp_path / "gb" / "Datasets" / "Corpus" / f"{name}.json", documents)
+        write(tmp_path / "gb" / "Datasets" / "Questions" / f"{name}_questions.json", questions)
+        return tmp_path / "gb"
+
+    return make
+
+
+@pytest.fixture
+def books(tmp_path):
+    def make(rows=BOOKS, name="cs"):
+        write(tmp_path / "ud" / f"{name}.jsonl", rows, lines=True)
+        return tmp_path / "ud" / f"{name}.jsonl"
+
+    return make
+
+
+def test_multihop_rag(multihop):
+    data = load_dataset(multihop(), chunk_words=20)
+    assert data.name == "mh" and data.remarks == []
+    assert [p.id for p in data.passages] == ["article-0#1", "article-0#2", "article-1#1"]
+    assert data.passages[1].title == "Harbour bridge to close"
+    first, null = data.questions
+    assert first.gold == ("article-0#2", "article-1#1")
+    assert (first.answers, first.type, first.extra["hops"]) == (("Kai Nordlund",), "inference_query", 2)
+    assert (null.answers, null.gold, null.extra["hops"]) == ((), (), 0)
+    whole = load_dataset(multihop(), chunk_words=200)
+    assert whole.questions[0].gold == ("article-0#1", "article-1#1"), "other passages, other gold"
+    assert load_passages(multihop()).passages == load_dataset(multihop()).passages
+
+
+def test_evidence_without_its_url_is_found_by_its_title(multihop):
+    queries = copy.deepcopy(QUERIES)
+    queries[0]["evidence_list"][0]["url"] = "https://elsewhere.example"
+    assert load_dataset(multihop(queries), chunk_words=20).questions[0].gold == ("article-0#2", "article-1#1")
+    queries[0]["evidence_list"][0]["title"] = "Another"
+    with pytest.raises(DataError, match=r"'Another'.*missing_gold=drop"):
+        load_dataset(multihop(queries), chunk_words=20)
+    kept = load_dataset(multihop(queries), chunk_words=20, missing_gold="drop")
+    assert [q.id for q in kept.questions] == ["multihop-rag-1"]
+    assert [*kept.skipped] == ["evidence from a document that is not in the corpus"]
+
+
+def test_graphrag_bench(novels):
+    folder = novels()
+    data = load_dataset(folder / "novel", chunk_words=20)
+    assert data.name == "novel"
+    first, second = data.questions
+    assert first.gold == ("Novel-1#1",)
+    assert (first.type, first.answers) == ("Fact Retrieval", ("Ely market",))
+    # The release has one id for questions on two novels.
+    assert (second.id, second.gold) == ("Novel-aa@2", ())
+    assert any("1 questions have no gold passage" in note for note in data.remarks)
+    assert len(load_dataset(folder / "novel", chunk_words=20, missing_gold="drop").questions) == 1
+
+
+def test_the_medical_part_is_one_document_and_may_join_its_evidence(novels):
+    document = {"corpus_name": "Medical", "context": "Basal cells grow slowly. Light harms the skin."}
+    row = {
+        "id": "Medical-1", "source": "Medical", "question": "What harms the skin?", "answer": "Light",
+        "question_type": "Fact Retrieval", "evidence": "Light harms the skin.; Basal cells grow slowly.",
+    }  # fmt: skip
+    question = load_dataset(novels([row], document, "medical") / "medical", chunk_words=5).questions[0]
+    assert question.gold == ("Medical#2", "Medical#1")
+
+
+def test_ultradomain(books, tmp_path):
+    data = load_dataset(books(), chunk_words=7)
+    assert [p.id for p in data.passages] == ["cs-1#1", "cs-1#2", "cs-2#1"]
+    assert [p.title for p in data.passages] == ["A Garden Year", "A Garden Year", ""]
+    assert [(q.id, q.extra["document"]) for q in data.questions] == [("u1", "cs-1"), ("u2", "cs-1"), ("u3", "cs-2")]
+    assert data.questions[2].type == "fin" and not any(q.gold for q in data.questions)
+    row = {"id": "q", "question": "Where?", "answers": ["frost"], "gold": ["cs-1#1"]}
+    write(tmp_path / "made.jsonl", [row], lines=True)
+    data = load_dataset(books(), questions=tmp_path / "made.jsonl")
+    assert data.questions[0].gold == ("cs-1#1",), "canonical questions on a release"
+    own = tmp_path / "own" / "history.jsonl"
+    write(own, [{"title": "Note", "text": "Context and input are ordinary words."}], lines=True)
+    assert load_dataset(own).passages[0].title == "Note", "own documents are not taken for it"
+
+
+def test_what_is_broken_is_named(multihop, books):
+    with pytest.raises(DataError, match=r"unknown shape: KeyError.*body"):
+        load_dataset(multihop(articles=[{"title": "A"}]))
+    with pytest.raises(DataError, match="holds no text"):
+        load_dataset(books([BOOKS[0] | {"context": " "}]))
+
+
+TEXT = (
+    "The ferry left Oban at noon. Its captain, Ann Reid, had sailed for “thirty years”.\n\n"
+    "A storm broke near Mull. The crew lost two sails before dusk. They reached Tobermory by night.\n\n"
+    "In spring the owners sold the ferry. A museum in Leith bought it."
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "gold"),
+    [
+        ("The crew lost two sails before dusk.", ("log#2",)),
+        ("the crew  LOST two sails, before dusk", ("log#2",)),
+        ('had sailed for "thirty years"', ("log#1",)),
+        ("thirty years”. A storm broke near Mull", ("log#1", "log#2")),  # runs over a border
+        ("Two of the sails had been lost by the crew at dusk", ()),  # 7 of 11 words
+        ("Before dusk the crew lost two sails", ("log#2",)),  # all words, in another order
+        ("The ferry", ("log#1",)),  # where it stands first
+        ("erry left", ()),  # whole words only
+        ("...", ()),
+        ("Nothing of note.", ()),  # stands in another document
+    ],
+)
+def test_a_statement_is_found_where_its_words_are(novels, statement, gold):
+    documents = [
+        {"corpus_name": "log", "context": TEXT},
+        {"corpus_name": "other", "context": "Nothing of note."},
+    ]
+    row = NOVEL_QUESTIONS[0] | {"source": "log", "evidence": [statement]}
+    assert load_dataset(novels([row], documents) / "novel", chunk_words=18).questions[0].gold == gold
