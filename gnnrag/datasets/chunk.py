@@ -22,7 +22,8 @@ class Chunking:
     target_words: int = 100  # a passage grows until the next sentence would take it over this
     overlap_words: int = 0  # at most this many words of the passage before are repeated, in whole sentences
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise ConfigError where a value is out of range."""
         if self.target_words < 1:
             raise ConfigError(f"target_words={self.target_words}: must be at least 1, for example 100")
         if not 0 <= self.overlap_words < self.target_words:

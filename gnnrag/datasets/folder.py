@@ -99,6 +99,7 @@ def load_documents(
 
     Raises DataError where not one document could be read.
     """
+    chunking.check()
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
     reports: list[FileReport] = []

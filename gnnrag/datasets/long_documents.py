@@ -48,6 +48,7 @@ def load(
     `missing_gold`: `error` stops at evidence from a document that is not there, and keeps a question none of whose
     statements is found; `drop` leaves both out. DataError: a broken file, or no text.
     """
+    chunking.check()
     read: Any = _reader(path)
     try:
         documents, rows = read(path, skips)
@@ -141,8 +142,9 @@ def _with_gold(
         questions.append(replace(question, gold=tuple(gold)))
     if found["reworded"] or found["lost"]:
         skips.notes.append(
-            f"{found['reworded']} statements of evidence stand nowhere as they are quoted: the passage with {SHARED_WORDS:.0%} of their words counts as gold; "
-            f"{found['lost']} are in no passage, and {found['without']} questions have no gold passage for that reason"
+            f"{found['reworded']} statements of evidence stand nowhere as they are quoted: the passage with "
+            f"{SHARED_WORDS:.0%} of their words counts as gold; {found['lost']} are in no passage, and "
+            f"{found['without']} questions have no gold passage for that reason"
         )
     return questions
 

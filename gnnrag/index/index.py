@@ -183,7 +183,6 @@ class Index:
         if name == "passages":
             return self.table.key
         if name not in self._keys:
-            _check_known(name)
             try:
                 self._keys[name] = digest([self._settings(name), *map(self.artefact_key, inputs_of(name, self.config))])
             except (GnnragError, OSError):
@@ -373,7 +372,8 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
 
     def visit(name: str) -> None:
         if name != "passages" and name not in order:
-            _check_known(name)
+            if name not in ARTEFACTS:
+                raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, ARTEFACTS)}")
             for need in inputs_of(name, config):
                 visit(need)
             order[name] = None
@@ -387,11 +387,6 @@ def inputs_of(name: str, config: IndexConfig) -> Sequence[str]:
     """Return the names of the artefacts that an artefact is made of."""
     inputs = ARTEFACTS[name].inputs
     return inputs if isinstance(inputs, tuple) else inputs(config)
-
-
-def _check_known(name: str) -> None:
-    if name not in ARTEFACTS:
-        raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, ARTEFACTS)}")
 
 
 # ------------------------------------------------------------------------------------------------------------ building

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -212,28 +212,21 @@ def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) 
 def _unanswered(
     config: EvaluateConfig, run: RunDir, asked: Sequence[Question], on_note: Callable[[str], None]
 ) -> list[Question]:
-    """Return the questions that have no answer in the run or its shards."""
+    """Return the questions that have no answer in the run or its shards; record parts that were trained on any."""
     run.note(questions=len(asked))
     if config.shard is None:
         run.take_shards([q.id for q in asked])
-    done = run.done()
-    for note in _remarks(config, asked, run, len(done)):
-        on_note(note)
-    return [q for q in asked if q.id not in done]
-
-
-def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
-    """Yield notes for the user before a run goes on; record parts that were trained on questions asked here."""
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)
         parts = ", ".join(f"{name} on {count}" for name, count in trained.items())
-        yield (
+        on_note(
             f"trained on questions that are asked here: {parts}; figures on those are no result. "
             "gnnrag cross-validate asks checkpoints that did not see them"
         )
-    if done:
-        then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
-        yield f"{done} of {len(asked)} questions were answered before; {then}"
+    if done := run.done():
+        then = "going on with the others" if len(done) < len(asked) else "run.fresh=true answers them again"
+        on_note(f"{len(done)} of {len(asked)} questions were answered before; {then}")
+    return [q for q in asked if q.id not in done]
 
 
 def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:

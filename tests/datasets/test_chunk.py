@@ -35,4 +35,4 @@ def test_words_of_scripts_without_blanks_are_counted(text, count):
 )
 def test_settings_out_of_range(target, overlap, setting):
     with pytest.raises(ConfigError, match=setting):
-        Chunking(target, overlap)
+        Chunking(target, overlap).check()

@@ -345,8 +345,6 @@ _PAGE_DATE = re.compile(
     r"|<time\b[^>]{0,100}datetime\s*=\s*[\"']([^\"']{8,40})",
     re.IGNORECASE,
 )
-_NESTING = re.compile(r"<(/?)(?:div|section|article|main|span|font|center|ul|ol|table|tr|td|b|i)\b", re.IGNORECASE)
-_DEEPEST = 50  # tags; what is nested more deeply kreuzberg leaves out without a word
 _CLEANING = {"enabled": True, "preset": "aggressive", "remove_navigation": True, "remove_forms": True}
 _IMAGE = re.compile(r"!\[[^\]\n]*\]\([^)\n]*\)")
 _PERMALINK = re.compile(r"\s*[¶#§\U0001f517\uf0c1]\s*$")
@@ -389,17 +387,12 @@ def _read_page(path: Path) -> list[Document]:
 
 
 def _web_page(text: str) -> Document:
-    title, depth, deepest = _TITLE.search(text), 0, 0
-    for tag in _NESTING.finditer(text):
-        depth = max(depth - 1, 0) if tag[1] else depth + 1
-        deepest = max(deepest, depth)
+    title = _TITLE.search(text)
     body = _HEAD.sub("", text).encode("utf-8", "replace")
     document = _markup(_extract(body, "text/html", html_options={"preprocessing": _CLEANING}).content)
     document.metadata = _dated(*(match[1] or match[2] for match in _PAGE_DATE.finditer(text[:100_000])))
     if title and not any(block.kind == "heading" for block in document.blocks):
         document.title = " ".join(html.unescape(title[1]).split())
-    if deepest > _DEEPEST:
-        document.notes.append(f"tags nest more than {_DEEPEST} deep: what is inside of these may not be read")
     return document
 
 
