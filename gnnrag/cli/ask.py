@@ -72,8 +72,8 @@ def ask(
     config = load_config(EvaluateConfig, source, overrides)
     require_index_or_data(config.index, is_given("data.path", source, overrides))
     place = _brought_up_to_date(config, is_alone=source is None and not is_given("data", None, overrides))
-    settings = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in overrides)}
-    with Index(place, config=source, settings=settings) as index:
+    given = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in overrides)}
+    with Index(place, config=source, settings=given) as index:
         if not question:
             _converse(index)
             return 0

@@ -100,13 +100,12 @@ def load_dataset(
     if sample and limit is not None:
         raise ConfigError("give data.limit for the first questions, or data.sample for a draw, not both")
     source, skips = find_source(Path(path)), Skips()
-    name, nodes = source.name, dict[str, tuple[str, ...]]()
+    nodes: dict[str, tuple[str, ...]] = {}
     if source.layout == "kgqa":  # its corpus is the graphs of the questions that are asked
         rows = kgqa.load(source.path, split, limit)
         asked, graphs = _asked([q for q, _ in rows], limit, sample, sample_seed, skips), {q.id: g for q, g in rows}
         passages = [passage for question in asked for passage in kgqa.passages_of(question, graphs[question.id])]
         nodes = {passage.id: kgqa.nodes_of(passage) for passage in passages}
-        name = f"{name}-{split}"
     elif source.layout == "long" and questions is None:
         cut = Chunking(chunk_words, chunk_overlap)
         passages, loaded = long_documents.load(source.path, cut, skips, missing_gold)
@@ -117,7 +116,8 @@ def load_dataset(
         asked = _asked(loaded, None if source.layout == "kb" else limit, sample, sample_seed, skips)
     if (source.path / kb.FILE).is_file():
         nodes = kb.passage_nodes(source.path)
-    data = Dataset(name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
+    name, notes = source.data_name(split), tuple(skips.notes)
+    data = Dataset(name, tuple(passages), tuple(asked), skips.frozen(), notes, nodes=nodes)
     return data if titles else data.without_titles()
 
 
@@ -222,6 +222,10 @@ class Source:
     layout: Layout
     path: Path
     name: str
+
+    def data_name(self, split: str) -> str:
+        """Return the name of the data, under which its index lies: of `kgqa` each split has a corpus of its own."""
+        return f"{self.name}-{split}" if self.layout == "kgqa" else self.name
 
 
 def find_source(path: Path) -> Source:

@@ -223,10 +223,10 @@ def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpu
 
 def read_question(row: Mapping[str, Any], number: int, passage_ids: frozenset[str]) -> Question:
     """Return the question of a row, the `number`th of those that a caller gives; DataError as in `load_questions`."""
-    path, row = Path("questions"), {"id": number} | well_formed_json(dict(row))
-    if "answers" not in row and isinstance(row.get("answer"), str):
-        row["answers"] = [row.pop("answer")]
-    question = _question(path, number, row)
+    path, values = Path("questions"), {"id": number, **well_formed_json(dict(row))}
+    if "answers" not in values and isinstance(values.get("answer"), str):
+        values["answers"] = [values.pop("answer")]
+    question = _question(path, number, values)
     _check_gold(path, number, question, passage_ids, "")
     return question
 
