@@ -106,7 +106,7 @@ class LongAnswersConfig:
 
     # score this many tokens of the retrieved passages, best first: the same budget for all methods
     context_tokens: Annotated[int, Ge(1)] = 1_000
-    tokenizer: str = "estimate"  # 4 bytes a token; else a folder with tokenizer.json, or a transformers name
+    tokenizer: str = "estimate"  # 4 bytes a token; else a folder with tokenizer.json, or a name of the hub
     # truncate answers to so many words, to compare them at equal length; null: whole answers
     answer_words: Annotated[int, Ge(1)] | None = None
 

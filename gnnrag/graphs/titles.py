@@ -11,6 +11,7 @@ from itertools import chain, repeat
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import extractOne
 
 from gnnrag.arrays import Lists, distinct
 from gnnrag.datasets.chunk import document_of
@@ -195,14 +196,9 @@ class TitleMatcher:
         if len(word) < 5 or not word.isalpha() or word in self._tables.word_position:
             return word
         limit = 1 if len(word) < 8 else 2
-        best, distance = word, limit + 1
         first, last = (bisect_left(words, mark) for mark in (word[0], chr(ord(word[0]) + 1)))
-        for other in words[first:last]:
-            if abs(len(other) - len(word)) <= limit:
-                between = Levenshtein.distance(word, other, score_cutoff=limit)
-                if between < distance:
-                    best, distance = other, between
-        return best
+        nearest = extractOne(word, words[first:last], scorer=Levenshtein.distance, score_cutoff=limit)
+        return nearest[0] if nearest else word
 
     def _closest(self, key: str) -> TitleMatch | None:
         words, tables = content(key.split()), self._tables

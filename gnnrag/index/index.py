@@ -416,14 +416,14 @@ def open_or_build(
     Raises ArtefactError where that would undo changes or silently replace triples; see `build_index`.
     """
     root, source = index_path(config, name), data_source(data)
-    existing = Index(root, config) if exists(root) else None
+    index = Index(root, config, progress) if exists(root) else None
     state = {"settings": recorded(config), "source": source}
-    if existing is None or existing.table.state != state or not existing.table.holds(passages):
+    if index is None or index.table.state != state or not index.table.holds(passages):
         stages = closure(stages, config)
-        if existing and "extraction" in stages:
-            _refuse_to_replace_triples(existing, config)
+        if index and "extraction" in stages:
+            _refuse_to_replace_triples(index, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
-    index = Index(root, config, progress)
+        index = Index(root, config, progress)
     for stage in stages:
         index.folder(stage)
     return index

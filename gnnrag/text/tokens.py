@@ -19,7 +19,7 @@ def estimate_tokens(text: str) -> int:
 
 
 class TokenCounter:
-    """Counts tokens: `estimate` (4 bytes each), a folder with a `tokenizer.json`, or a name for transformers."""
+    """Counts tokens: `estimate` (4 bytes each), a folder with a `tokenizer.json`, or a name of the hub."""
 
     def __init__(self, tokenizer: str = ESTIMATE) -> None:
         self.tokenizer = tokenizer
@@ -51,15 +51,11 @@ class TokenCounter:
         if self.tokenizer == ESTIMATE:
             return estimate_tokens
         try:
-            if (file := Path(self.tokenizer) / "tokenizer.json").is_file():
-                from tokenizers import Tokenizer
+            from tokenizers import Tokenizer
 
-                fast = Tokenizer.from_file(str(file))
-                return lambda text: len(fast.encode(text, add_special_tokens=False).ids)
-            from transformers import AutoTokenizer  # seconds of import time, and only for those who name one
-
-            slow = AutoTokenizer.from_pretrained(self.tokenizer, trust_remote_code=False)
-            return lambda text: len(slow.encode(text, add_special_tokens=False))
+            file = Path(self.tokenizer) / "tokenizer.json"
+            own = Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(self.tokenizer)
+            return lambda text: len(own.encode(text, add_special_tokens=False).ids)
         except Exception as error:  # the libraries raise many types, some of them their own
             fix = f"give {ESTIMATE!r}, or a folder with a tokenizer.json"
             raise ConfigError(f"tokenizer={self.tokenizer!r} cannot be loaded ({error}); {fix}") from error
