@@ -71,5 +71,4 @@ class LossConfig:
     bce: float = 0.3  # binary cross-entropy, hard negatives weighing more
     listwise: float = 0.7  # each target against the sum of all
     softmax: float = 0.0  # each target against all by the softmax of the logits, which tells apart also low ones
-    distillation: float = 0.0  # squared distance to the embedder's cosine (G-reasoner: 1.0)
     temperature: float = 0.2  # of the softmax that weighs negatives; 0: all weigh the same

@@ -70,8 +70,8 @@ class Candidates:
 
 
 # All losses return one value for each question, (Q,): 0 for one without what they compare.
-def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | None = None) -> Tensor:
-    """Return the weighted sum of the losses of stage 2; distillation needs (N, B) cosines of question and node."""
+def retrieval_loss(candidates: Candidates, config: LossConfig) -> Tensor:
+    """Return the weighted sum of the losses of stage 2."""
     loss = candidates.logits.new_zeros(candidates.num_questions)
     if config.bce:
         loss = loss + config.bce * weighted_bce(candidates, config.temperature)
@@ -79,8 +79,6 @@ def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | 
         loss = loss + config.listwise * listwise_loss(candidates)
     if config.softmax:
         loss = loss + config.softmax * softmax_loss(candidates)
-    if config.distillation and cosine is not None:
-        loss = loss + config.distillation * distillation_loss(candidates, cosine)
     return loss
 
 
@@ -113,13 +111,6 @@ def softmax_loss(candidates: Candidates) -> Tensor:
     top = c.total(c.logits.detach(), reduce="max")
     norm = c.total((c.logits - top[c.question]).exp()).log() + top
     return c.total((norm[c.question] - c.logits)[c.positive], c.positive, "mean")
-
-
-def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
-    """Return the mean squared distance of probabilities to (cosine + 1) / 2."""
-    c = candidates
-    wanted = (cosine[c.chosen].to(c.logits.dtype) + 1) / 2
-    return c.total((c.logits.sigmoid() - wanted).square(), reduce="mean")
 
 
 # ------------------------------------------------------------------------------------------------ stage 1: completion
@@ -346,11 +337,8 @@ class RetrievalTask:
         )
         targets, among = (torch.from_numpy(rows).to(device)[:, None] for rows in (right, ranked))
         logits = model(batch)
-        cosine = None
-        if self.losses.distillation and batch.node_vectors is not None and batch.owner is not None:
-            cosine = (batch.node_vectors * batch.questions[batch.owner]).sum(1, keepdim=True)
         candidates = Candidates.of(logits, targets, batch.owner, among, len(examples))
-        return retrieval_loss(candidates, self.losses, cosine)
+        return retrieval_loss(candidates, self.losses)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
         places = self.validation.places()[part]

@@ -14,7 +14,6 @@ from gnnrag.roles.parsing import NO_ANSWER, Number, ReplyModel, Rows, clean_line
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.thoughts import ThinkingRole
 from gnnrag.session import Session
-from gnnrag.text.sentences import split_sentences
 
 _MARKER = re.compile(r"so,? the answer is\s*:?\s*", re.IGNORECASE)
 _FINAL = re.compile(r"final answer\W*", re.IGNORECASE)
@@ -25,7 +24,6 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
     """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop."""
 
     max_tokens: int = 300
-    one_sentence: bool = False  # keep the first sentence of a thought only, as the original IRCoT does
 
     def setup(self) -> None:
         self.by_style = {style: self.prompter(f"reason_{style}") for style in get_args(Style)}
@@ -47,18 +45,16 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
             raise MalformedError("empty reply")
         if task.style == "tog":
             return parse_links(text)
-        step = parse_generation(text) if task.style == "iter_retgen" else parse_thought(text, self.one_sentence)
+        step = parse_generation(text) if task.style == "iter_retgen" else parse_thought(text)
         need_answer(step.answer or "" if step.done else text, task.question.text)
         return step
 
 
-def parse_thought(text: str, one_sentence: bool = False) -> Step:
+def parse_thought(text: str) -> Step:
     """Return a thought; `So the answer is:` anywhere ends the loop, flagged `late_marker` unless it comes first."""
     if match := _MARKER.search(text):
         flags = () if match.start() == 0 else ("late_marker",)
         return Step(text, None, True, _short(text[match.end() :]), flags)
-    if one_sentence:
-        text = next(iter(split_sentences(text)), text)
     return Step(text, clean_line(text))
 
 

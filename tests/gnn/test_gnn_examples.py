@@ -86,7 +86,7 @@ def make_task(tmp_path: Path, steps: int = 60) -> RetrievalTask:
     examples = {"s": make_set(tmp_path, Maker())}
     train, held = Pool(examples, {"s": list(range(8))}), Pool(examples, {"s": [8, 9, 10, 11]})
     draws = Draws({"s": 8}, 4, steps, seed=0)
-    return RetrievalTask(train, held, LossConfig(distillation=0.1), draws, lambda *_: None)
+    return RetrievalTask(train, held, LossConfig(), draws, lambda *_: None)
 
 
 def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -> None:

@@ -11,45 +11,42 @@ from gnnrag.gnn import LossConfig, RankerConfig
 from gnnrag.gnn.model import Incidence, rank_passages
 from gnnrag.gnn.stages import (
     Candidates,
-    distillation_loss,
     listwise_loss,
     retrieval_loss,
     softmax_loss,
     weighted_bce,
 )
 
-CONFIG = LossConfig(distillation=1.0)
+CONFIG = LossConfig()
 
 
-def drawn() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def drawn() -> tuple[torch.Tensor, torch.Tensor]:
     rng = torch.Generator().manual_seed(2)
     logits = 3 * torch.randn(12, 3, generator=rng, dtype=torch.float64)
     targets = (torch.rand(12, 3, generator=rng) < 0.2).double()
     targets[2] = 1
-    return logits, targets, torch.rand(12, 3, generator=rng, dtype=torch.float64) * 2 - 1
+    return logits, targets
 
 
 def test_losses_by_hand() -> None:
-    logits, targets, cosine = drawn()
-    bce, listwise, distance = [], [], []
-    for z, y, c in zip(logits.T, targets.T, cosine.T, strict=True):
+    logits, targets = drawn()
+    bce, listwise = [], []
+    for z, y in zip(logits.T, targets.T, strict=True):
         p, positive = z.sigmoid(), y > 0
         hard = torch.softmax(z[~positive] / 0.2, 0)
         bce.append((-p[positive].log().mean() - (hard * (1 - p[~positive]).log()).sum()) / 2)
         listwise.append(-(p[positive] / (p.sum() + 1e-5) + 1e-5).log().mean())
-        distance.append((p - (c + 1) / 2).square().mean())
     candidates = Candidates.of(logits, targets)
     torch.testing.assert_close(weighted_bce(candidates, 0.2), torch.stack(bce))
     torch.testing.assert_close(listwise_loss(candidates), torch.stack(listwise))
-    torch.testing.assert_close(distillation_loss(candidates, cosine), torch.stack(distance))
-    total = 0.3 * torch.stack(bce) + 0.7 * torch.stack(listwise) + torch.stack(distance)
-    torch.testing.assert_close(retrieval_loss(candidates, CONFIG, cosine), total)
+    total = 0.3 * torch.stack(bce) + 0.7 * torch.stack(listwise)
+    torch.testing.assert_close(retrieval_loss(candidates, CONFIG), total)
 
 
 def test_blocks_lose_what_columns_lose() -> None:
-    logits, targets, cosine = drawn()
+    logits, targets = drawn()
     among = (torch.arange(12) % 4 != 1)[:, None]
-    shared = retrieval_loss(Candidates.of(logits, targets, among=among), CONFIG, cosine)
+    shared = retrieval_loss(Candidates.of(logits, targets, among=among), CONFIG)
     order = torch.randperm(36, generator=torch.Generator().manual_seed(3))
 
     def flat(x: torch.Tensor) -> torch.Tensor:
@@ -57,13 +54,13 @@ def test_blocks_lose_what_columns_lose() -> None:
 
     owner = torch.arange(3).repeat_interleave(12)[order]
     own = Candidates.of(flat(logits), flat(targets), owner, among.repeat(3, 1)[order])
-    torch.testing.assert_close(retrieval_loss(own, CONFIG, flat(cosine)), shared)
-    kept = retrieval_loss(Candidates.of(logits[among[:, 0]], targets[among[:, 0]]), CONFIG, cosine[among[:, 0]])
+    torch.testing.assert_close(retrieval_loss(own, CONFIG), shared)
+    kept = retrieval_loss(Candidates.of(logits[among[:, 0]], targets[among[:, 0]]), CONFIG)
     torch.testing.assert_close(kept, shared)
 
 
 def test_questions_without_targets_or_negatives_take_no_part() -> None:
-    logits, targets, _ = drawn()
+    logits, targets = drawn()
     expected = listwise_loss(Candidates.of(logits[:, :2], targets[:, :2]))
     targets[:, 2] = 0
     torch.testing.assert_close(listwise_loss(Candidates.of(logits, targets)), torch.cat([expected, torch.zeros(1)]))
@@ -73,7 +70,7 @@ def test_questions_without_targets_or_negatives_take_no_part() -> None:
 
 
 def test_the_softmax_is_over_the_candidates_of_each_question() -> None:
-    logits, targets, _ = drawn()
+    logits, targets = drawn()
     assert targets.any(0).all()
     rows = torch.stack([-torch.log_softmax(z, 0)[t > 0].mean() for z, t in zip(logits.T, targets.T, strict=True)])
     candidates = Candidates.of(logits, targets)
@@ -84,7 +81,7 @@ def test_the_softmax_is_over_the_candidates_of_each_question() -> None:
 
 
 def test_weights_of_negatives_get_no_gradient() -> None:
-    logits, targets, _ = drawn()
+    logits, targets = drawn()
     z = logits.clone().requires_grad_()
     weighted_bce(Candidates.of(z, targets), 0.2).mean().backward()
     positive = targets > 0

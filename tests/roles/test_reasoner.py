@@ -74,7 +74,7 @@ def test_links(text, query, done):
     ],
 )
 def test_a_step_that_says_nothing_ends_the_loop(style: str, reply: str, reason_: str) -> None:
-    asked = reason(style, reply, one_sentence=True)
+    asked = reason(style, reply)
     assert asked.result == Step(flags=("loop_error",)) and len(asked.requests) == 2
     assert asked.counts[reason_] == asked.counts["parse_failure"] == 2
 
