@@ -65,7 +65,7 @@ def ask(
     first = well_formed(settings[0]) if settings else ""
     question = first.strip() if first and not first.endswith(".yaml") and not re.match(r"[\w.]+=", first) else ""
     if not question and not (sys.stdin.isatty() and not as_json):
-        raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
+        raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?" (a conversation needs a terminal)')
     source, overrides = split(settings[1:] if question else settings)
     overrides += [f"filter={json.dumps(filter_)}"] if filter_ is not None else []
     overrides = with_chosen_model(source, overrides)
