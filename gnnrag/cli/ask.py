@@ -160,7 +160,7 @@ def answer_text(answer: Answer, index: Index) -> str:
             lines.append(f"Flat evidence {outcome} (confidence {event['value']:.2f})\n")
         elif event["event"] == "route":
             shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
-            lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")
+            lines.append(f"Route: {event['route']} ({shares})\n")
         elif event["event"] == "query":
             ids = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
             top = "; ".join(index.lookup([i])[0].title if i in index.stored.position else i for i in ids)
