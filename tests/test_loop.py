@@ -262,6 +262,14 @@ def test_repeats_are_retrieved_once_and_counted_per_question() -> None:
     assert retriever.asked == ["x", "y"], "neither kind nor case makes another query of it"
 
 
+@pytest.mark.parametrize("length, times", [(loop_module.LONGEST_KEPT, 1), (loop_module.LONGEST_KEPT + 1, 2)])
+def test_the_ranking_of_a_long_query_is_not_kept(length: int, times: int) -> None:
+    """A client of the server may send any number of them."""
+    retriever = ToyRetriever({"x" * length: {"a": 1.0}})
+    prediction, _ = answer_one(Asks([Query("x" * length)], [Query("x" * length)]), retriever)
+    assert prediction.ranking == ("a",) and len(retriever.asked) == times
+
+
 def test_a_query_that_asks_for_more_is_another_query() -> None:
     method = Asks([Query("x", top_k=2)], [Query("x", top_k=4)])
     prediction, _ = answer_one(method, ToyRetriever({"x": {f"d{i}": 9.0 - i for i in range(9)}}))

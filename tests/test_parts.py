@@ -68,7 +68,7 @@ def test_every_part_has_defaults_and_a_docstring(kind):
         from_settings(cls, {}, kind)
 
 
-# What papers and releases state, kept as the defaults; `specs` of each paper say where.
+# What papers and releases state, kept as the defaults.
 PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
     ("retriever", "lightrag"): {"cosine_floor": 0.2, "top_k": 40, "chunk_top_k": 20, "entity_tokens": 6000,
                                 "relation_tokens": 8000, "total_tokens": 30000},

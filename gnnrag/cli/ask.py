@@ -65,7 +65,7 @@ def ask(
     first = well_formed(settings[0]) if settings else ""
     question = first.strip() if first and not first.endswith(".yaml") and not re.match(r"[\w.]+=", first) else ""
     if not question and not (sys.stdin.isatty() and not as_json):
-        raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
+        raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?" (a conversation needs a terminal)')
     source, overrides = split(settings[1:] if question else settings)
     overrides += [f"filter={json.dumps(filter_)}"] if filter_ is not None else []
     overrides = with_chosen_model(source, overrides)
@@ -160,7 +160,7 @@ def answer_text(answer: Answer, index: Index) -> str:
             lines.append(f"Flat evidence {outcome} (confidence {event['value']:.2f})\n")
         elif event["event"] == "route":
             shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
-            lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")
+            lines.append(f"Route: {event['route']} ({shares})\n")
         elif event["event"] == "query":
             ids = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
             top = "; ".join(index.lookup([i])[0].title if i in index.stored.position else i for i in ids)

@@ -41,12 +41,12 @@ def is_release(path: Path) -> bool:
 
 
 def load(
-    path: Path, chunking: Chunking, skips: Skips, missing_gold: MissingGold = "error"
+    path: Path, chunking: Chunking, skips: Skips, missing_gold: MissingGold | None = "error"
 ) -> tuple[list[Passage], list[Question]]:
     """Return passages `DOCUMENT#1`, `DOCUMENT#2`, ... and questions.
 
     `missing_gold`: `error` stops at evidence from a document that is not there, and keeps a question none of whose
-    statements is found; `drop` leaves both out. DataError: a broken file, or no text.
+    statements is found; `drop` leaves both out; None: no questions at all. DataError: a broken file, or no text.
     """
     chunking.check()
     read: Any = _reader(path)
@@ -61,7 +61,7 @@ def load(
         passages += [replace(part, id=f"{name}#{number}", place="") for number, part in enumerate(parts, start=1)]
     if not passages:
         raise DataError(path, "holds no text")
-    return passages, _with_gold(path, rows, passages, skips, missing_gold)
+    return passages, _with_gold(path, rows, passages, skips, missing_gold) if missing_gold else []
 
 
 def _reader(path: Path) -> Callable[[Path, Skips], tuple[_Documents, list[_Asked]]] | None:

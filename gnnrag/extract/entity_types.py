@@ -10,11 +10,6 @@ from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, cached, drop_qualifier, fold, lexicon
 from gnnrag.types import Passage
 
-TYPES = (
-    "person", "organization", "location", "work", "event", "date", "number", "nationality", "language", "award",
-    "position", "species", "product",
-)  # fmt: skip
-
 _TYPE_OF_NOUN, _TYPE_OF_LAST, _TYPE_OF_FIRST = (
     {word: kind for kind, words in lexicon()[name].items() for word in words.split()}
     for name in ("nouns", "last_words", "first_words")

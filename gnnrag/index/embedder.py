@@ -30,6 +30,7 @@ from gnnrag.text.normalise import find_words
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
+_KEPT = 1024  # vectors of queries that are kept: those of the questions in hand, whatever clients send
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
 _DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
 Tokenise = Callable[[list[str]], list[list[int]]]
@@ -167,6 +168,7 @@ class SentenceEmbedder(Embedder):
         self.identity = digest([self.weights, self.backend, config.precision])
         self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
+        self._queries: dict[str, np.ndarray] = {}  # retriever, roles and reader of a question embed the same texts
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -188,7 +190,13 @@ class SentenceEmbedder(Embedder):
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         with self._lock:
-            return self._encode([self.query_prefix + text for text in texts] if is_query else texts)
+            if not is_query:
+                return self._encode(texts)
+            missing = [text for text in dict.fromkeys(texts) if text not in self._queries]
+            new = self._encode([self.query_prefix + text for text in missing])
+            known = {**self._queries, **dict(zip(missing, new, strict=True))}
+            self._queries = dict(list(known.items())[-_KEPT:])
+            return np.stack([known[text] for text in texts]) if texts else new
 
     @cached_property
     def _device(self) -> str:

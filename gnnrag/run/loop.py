@@ -28,7 +28,7 @@ Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
 _LONGEST_TRACEBACK = 20_000  # characters
 TRACE_DEPTH = 50  # hits of a ranking that a trace keeps
-CACHE_SIZE = 20_000  # rankings cached for repeated queries
+CACHE_SIZE, LONGEST_KEPT = 20_000, 300  # rankings kept for repeated queries; characters of such a query
 
 
 class Loop:
@@ -192,7 +192,9 @@ class Loop:
         rankings: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
         new = {key: query for key, query in zip(keys, queries, strict=True) if key not in rankings}
         rankings |= zip(new, await self._ask([*new.values()], session) if new else [], strict=True)
-        self._cache |= {key: rankings[key] for key in new if isinstance(rankings[key], Ranking)}  # type: ignore[misc]
+        # A long query is not kept: clients of the server send as many as they like.
+        kept = (key for key, query in new.items() if len(query.text) <= LONGEST_KEPT)
+        self._cache |= {key: rankings[key] for key in kept if isinstance(rankings[key], Ranking)}  # type: ignore[misc]
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return [rankings[key] for key in keys]

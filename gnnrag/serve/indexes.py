@@ -328,7 +328,7 @@ class Server:
             finally:
                 self._turns.release()
         except TimeoutError:
-            yield Problem(504, f"no answer within {seconds:g} s")
+            yield Problem(504, f"no answer within {seconds:g} s (serve.seconds)")
         except Exception as error:  # noqa: BLE001 - a stream has begun: it ends with the error
             yield as_problem(error, self.service)
 

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Lt
 from gnnrag.config import DataConfig, IndexConfig, TrackingConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.session import normalised
 
 Count = Annotated[int, Ge(1)]
 Use = Literal["folds", "train", "report"]  # of the questions of a set: all three parts, none reports, all report
@@ -133,7 +134,7 @@ def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, 
     if config.report is not None and config.report >= config.count:
         raise ConfigError(f"folds.report={config.report} with folds.count={config.count}: give one of them, or null")
     ids = list(ids)
-    known = {id_: text for id_ in ids if (text := " ".join(texts[id_].casefold().split()))} if texts else {}
+    known = {id_: text for id_ in ids if (text := normalised(texts[id_]))} if texts else {}
     first: dict[str, str] = {}  # of each text, the id that decides
     for id_ in sorted(known):
         first.setdefault(known[id_], id_)

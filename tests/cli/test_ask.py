@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
     assert data["context"][0].keys() == {"id", "title", "text", "place", "metadata"} and len(data["ranking"]) == 20
     assert data["citations"][0]["passage"] == "sample-0"
+
+
+def test_the_route_of_a_question_is_shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    routes = [f"method.{name}.retriever=bm25" for name in ("passage_local", "multi_hop")]
+    assert call([QUESTION, *arguments[:-1], "method=routed", *routes]) == 0
+    assert re.search(r"^Route: passage_local \(passage_local 0\.\d\d, ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_support_is_marked_and_an_abstention_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

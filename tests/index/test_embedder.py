@@ -74,10 +74,15 @@ class TestBatching:
         assert Letters().encode(["ab"])[0].sum() == 3, "the pad token is masked"
         assert len(Letters().encode([])) == len(Letters().encode([], is_query=True)) == 0 and Letters().dim == 64
 
-    def test_queries_get_the_prompt(self):
+    def test_queries_get_the_prompt_and_are_encoded_once(self, monkeypatch):
         letters = Letters()
-        first = letters.encode(["x", "y"], is_query=True)
+        first = letters.encode(["x", "y", "x"], is_query=True)
+        again = letters.encode(["y", "x"], is_query=True)
         assert letters.encoded == ["q: x", "q: y"]
+        assert (first[[1, 0]] == again).all()
+        assert (first[0] == first[2]).all()
+        monkeypatch.setattr(module, "_KEPT", 1)
+        assert (letters.encode(["z", "y"], is_query=True)[1] == again[0]).all() and len(letters._queries) == 1
         assert (first[0] != letters.encode(["x"])[0]).any()
 
     def test_identity_tells_what_changes_vectors(self):

@@ -50,7 +50,7 @@ class RowMaker:
     def row(self, question: str, contents: Sequence[str]) -> list[int]:
         """Return the tokens of a question after passages (their contents, oldest first)."""
         c = self.config
-        asked = self._tokens(question)[: c.question_tokens]
+        asked = self._read(question)[: c.question_tokens]  # not kept: clients send as many as they like
         older = [token for content in contents[:-1] for token in self._tokens(content)[: c.older_tokens]]
         room = c.max_tokens - len(self._begin) - len(self._end) - len(asked)
         # However many passages there are, the newest keeps half of the room.
