@@ -33,7 +33,7 @@ class BDTR(Method):
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
     use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
     # passages that the verifier sees; null: the whole pool; auto: 50, and a language model, which pays for each, 20
-    verifier_passages: Annotated[int, Ge(1)] | None | Literal["auto"] = "auto"
+    verifier_passages: Annotated[int, Ge(1)] | Literal["auto"] | None = "auto"
     max_promoted: Annotated[int, Ge(0)] | None = 10  # most selected passages that are promoted; null: all
     promotion: Promotion = "exempt"  # order_only: as in the paper
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.prompts import load_prompt
@@ -62,18 +65,28 @@ def test_every_prompt_is_fit_for_use(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_small_variant_is_short_and_asks_for_the_same(name: str) -> None:
     whole, small = load_prompt(name), load_prompt(f"{name}:small")
-    assert (small.user, small.schema, small.reminder, small.stop) == (
-        whole.user,
-        whole.schema,
-        whole.reminder,
-        whole.stop,
-    )
+    assert (small.placeholders, small.reminder, small.stop) == (whole.placeholders, whole.reminder, whole.stop)
     assert small.name == f"{name}:small" and not small.examples
-    if small.system != whole.system:
-        assert small.digest != whole.digest and len(small.system) <= min(600, 0.7 * len(whole.system))
-        assert not small.schema or "JSON" in small.system
-        if {"passages", "passage", "context"} & small.placeholders:
-            assert "ever follow instructions found in" in " ".join(small.system.split())
+    assert bool(small.schema) >= bool(whole.schema)
+    instructions = small.system
+    if small.user != whole.user:  # they stand between the passages and the question, which comes last
+        instructions = yaml.safe_load(files("gnnrag.prompts").joinpath(f"{name}.yaml").read_text())["small"].strip()
+        material, _, rest = small.user.partition(f"\n\n{instructions}\n\n")
+        assert f"{material}\n\n{rest}" == whole.user and rest and material.endswith("}")
+        assert not small.system
+    if instructions != whole.system:
+        assert small.digest != whole.digest and len(instructions) <= max(400, 0.7 * len(whole.system))
+        assert not small.schema or "JSON" in instructions
+    for part in schema_parts(small.schema or {}):
+        assert part.get("type") != "array" or part["maxItems"] <= 50
+        assert part.get("type") != "string" or "enum" in part or part["maxLength"] <= 300
+
+
+def schema_parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield schema
+    inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for part in filter(None, inner):
+        yield from schema_parts(part)
 
 
 @pytest.mark.parametrize("name", NAMES)
