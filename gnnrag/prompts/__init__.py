@@ -94,28 +94,24 @@ def load_prompt(name: str, *options: str) -> Prompt:
     return _build(path, data, options, name.endswith(SMALL))
 
 
-def bounded(schema: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return a schema whose integers are 1 to `count`, and whose lists of them are no longer than that."""
-    if schema.get("type") == "integer":
-        return {**schema, "minimum": 1, "maximum": count}
-    narrower = {**schema}
+def bounded(schema: Mapping[str, Any], count: int | None = None) -> dict[str, Any]:
+    """Return a schema whose integers are 1 to `count`, and whose lists of them are no longer than that.
+
+    Without a count its texts and lists get general bounds, where they have none of their own.
+    """
+    kind, item = schema.get("type"), schema.get("items", {}).get("type")
+    narrower = {name: bounded(schema[name], count) for name in ("items", "additionalProperties") if schema.get(name)}
     if "properties" in schema:
         narrower["properties"] = {name: bounded(part, count) for name, part in schema["properties"].items()}
-    if "items" in schema:
-        narrower["items"] = bounded(schema["items"], count)
-        if schema["items"].get("type") == "integer":
-            narrower["maxItems"] = min(count, schema.get("maxItems", count))
-    return narrower
-
-
-def _short(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema whose texts and lists have bounds, its own or the general ones."""
-    bound = {"string": {"maxLength": _SHORT}, "array": {"maxItems": _FEW}}.get(schema.get("type", ""), {})
-    bounds = {} if "enum" in schema else bound
-    parts = {name: _short(schema[name]) for name in ("items", "additionalProperties") if schema.get(name)}
-    if "properties" in schema:
-        parts["properties"] = {name: _short(part) for name, part in schema["properties"].items()}
-    return {**bounds, **schema, **parts}
+    if count is None and kind == "string" and "enum" not in schema:
+        return {"maxLength": _SHORT, **schema}
+    if count is None and kind == "array":
+        return {"maxItems": _FEW, **schema, **narrower}
+    if count is not None and kind == "integer":
+        return {**schema, "minimum": 1, "maximum": count}
+    if count is not None and item == "integer":
+        narrower["maxItems"] = min(count, schema.get("maxItems", count))
+    return {**schema, **narrower}
 
 
 @cache
@@ -139,10 +135,7 @@ def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> P
         if option not in sentences:
             raise ConfigError(f"prompt {path.stem!r} has no option {option!r}. {nearest(option, sentences)}")
     schemas = data.get("schemas") or {}
-    try:
-        examples = tuple((str(e["user"]).strip(), str(e["assistant"]).strip()) for e in data.get("examples") or ())
-    except (KeyError, TypeError) as error:
-        raise DataError(path, "each example needs the keys 'user' and 'assistant'") from error
+    examples = tuple((str(e["user"]).strip(), str(e["assistant"]).strip()) for e in data.get("examples") or ())
     system = "\n".join([str(data.get("system") or "").strip(), *(str(sentences[o]).strip() for o in options)])
     system, user = system.strip(), str(data["user"]).strip()
     if is_small and small and (material := _MATERIAL.match(user)):
@@ -155,6 +148,6 @@ def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> P
         examples=examples,
         stop=tuple(data.get("stop") or ()),
         reminder=str(data.get("reminder") or "").strip(),
-        schema=_short(schema) if is_small and schema else schema,
+        schema=bounded(schema) if is_small and schema else schema,
         digest=hashlib.sha256(json.dumps([data, options], sort_keys=True, default=str).encode()).hexdigest(),
     )

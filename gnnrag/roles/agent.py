@@ -96,7 +96,6 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
 
 
 class SmallMove(ReplyModel):
-    thought: str = ""
     action: Literal["search", "finish"]
     text: str
 

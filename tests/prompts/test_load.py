@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -67,7 +65,6 @@ def test_the_small_variant_is_short_and_asks_for_the_same(name: str) -> None:
     whole, small = load_prompt(name), load_prompt(f"{name}:small")
     assert (small.placeholders, small.reminder, small.stop) == (whole.placeholders, whole.reminder, whole.stop)
     assert small.name == f"{name}:small" and not small.examples
-    assert bool(small.schema) >= bool(whole.schema)
     instructions = small.system
     if small.user != whole.user:  # they stand between the passages and the question, which comes last
         instructions = yaml.safe_load(files("gnnrag.prompts").joinpath(f"{name}.yaml").read_text())["small"].strip()
@@ -77,16 +74,9 @@ def test_the_small_variant_is_short_and_asks_for_the_same(name: str) -> None:
     if instructions != whole.system:
         assert small.digest != whole.digest and len(instructions) <= max(400, 0.7 * len(whole.system))
         assert not small.schema or "JSON" in instructions
-    for part in schema_parts(small.schema or {}):
-        assert part.get("type") != "array" or part["maxItems"] <= 50
-        assert part.get("type") != "string" or "enum" in part or part["maxLength"] <= 300
-
-
-def schema_parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield schema
-    inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
-    for part in filter(None, inner):
-        yield from schema_parts(part)
+    schema = json.dumps(small.schema)
+    assert schema.count('"array"') == schema.count("maxItems"), "no reply goes on until its limit"
+    assert schema.count('"string"') == schema.count("maxLength") + schema.count('"enum"')
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,13 +109,6 @@ def test_digest_changes_with_every_part(tmp_path: Path) -> None:
     assert load_prompt(str(path), "o").digest not in digests
 
 
-def test_an_option_can_have_a_schema_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text("{user: u, schema: {type: object}, options: {a: x, b: y}, schemas: {a: {type: array}}}")
-    schemas = [load_prompt(str(path), *options).schema for options in ((), ("a",), ("b",), ("b", "a"))]
-    assert schemas == [{"type": kind} for kind in ("object", "array", "object", "array")]
-
-
 def test_braces_of_a_template_that_are_no_placeholders_stay(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("user: 'Reply {\"a\": [{}]} or {X} about {it}'")
@@ -139,7 +122,7 @@ def test_options_are_appended_to_the_system_text() -> None:
         load_prompt("reader", "abstian")
 
 
-@pytest.mark.parametrize("text", ["system: only", "user: '{a}'\nsytem: x", "user: '{a}'\nexamples: [text]", "user: ["])
+@pytest.mark.parametrize("text", ["system: only", "user: '{a}'\nsytem: x", "user: ["])
 def test_broken_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(text)

@@ -107,7 +107,7 @@ class IndexTasks:
                 raise LLMError(f"index: {problem}")
             if session.by_role[name]["rejected"] or session.by_role[name]["filtered"]:
                 problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["problem"]), "")
-                logger.warning("index: %s refused for %s: %s", name, _named(task), problem)
+                logger.warning("index: %s refused for %s: %s", name, shorten(repr(task), 120), problem)
         return results
 
     def count(self, name: str, usage: Counter[str]) -> None:
@@ -146,12 +146,3 @@ class IndexTasks:
                 given = {"backend": open_backend("index.llm", backend, llm, self.config.llm_cache)}
             self._built[name] = build("writer", settings, **given)
         return self._built[name]
-
-
-def _named(task: Any) -> str:
-    """Return what a task is about, as people know it: its passage, subject, entities, or first text."""
-    if passage := getattr(task, "passage", None):
-        return f"passage {passage.id!r}" + (f" ({passage.title})" if passage.title else "")
-    entities = getattr(task, "entities", ()) or getattr(task, "members", ())
-    subject = getattr(task, "subject", "") or ", ".join(entity[1] for entity in entities[:3])
-    return repr(subject or shorten(str(getattr(task, "texts", task)), 80, placeholder=" ..."))
