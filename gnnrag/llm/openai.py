@@ -277,7 +277,7 @@ class OpenAI(Backend):
     def _body(self, request: Request, form: _Form) -> dict[str, Any]:
         """Return the arguments of a (chat) completion call."""
         body: dict[str, Any] = {
-            "model": request.model or self.model,
+            "model": self.model,
             "temperature": self.temperature if request.temperature is None else request.temperature,
             "seed": self.seed if request.seed is None else request.seed,
             "presence_penalty": self.presence_penalty or None,

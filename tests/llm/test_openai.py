@@ -75,10 +75,10 @@ def test_request_and_reply_carry_everything() -> None:
 def test_request_settings_win_and_null_is_left_out() -> None:
     with stub() as server:
         llm = model(server, temperature=None, token_limit="max_completion_tokens")
-        one(llm, Request((Message("user", "a"),), temperature=0.7, model="other"))
+        one(llm, Request((Message("user", "a"),), temperature=0.7))
         one(llm, Request((Message("user", "a"),)))
     first, second = server.bodies
-    assert (first["temperature"], first["model"], first["max_completion_tokens"]) == (0.7, "other", 512)
+    assert (first["temperature"], first["max_completion_tokens"]) == (0.7, 512)
     assert not {"temperature", "seed", "stop", "max_tokens", "response_format"} & second.keys()
 
 

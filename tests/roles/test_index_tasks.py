@@ -63,9 +63,7 @@ def test_offline_writers_keep_their_batches():
 
 REFUSALS = [
     RejectedError("status 400: no"),
-    ContentFilterError("status 403: flagged"),
     ContextLengthError("status 413: too long"),
-    RejectedError("status 422: not understood"),
     Reply("", "content_filter"),
 ]
 ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a town"))
@@ -75,11 +73,11 @@ ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a
 @pytest.mark.parametrize(
     "writer, tasks, name",
     [
-        ("triples", [TriplesTask(Passage("p7", "Tarn", "Tarn lies near Quill."))], "'p7' (Tarn)"),
+        ("triples", [TriplesTask(Passage("p7", "Tarn", "Tarn lies near Quill."))], "id='p7'"),
         ("summary", [SummaryTask(("Tarn lies near Quill.", "Quill is a river."))], "Tarn lies near Quill."),
         ("summary", [SummaryTask(("Tarn lies near Quill.",), subject="Quill")], "'Quill'"),
-        ("report", [ReportTask(ENTITIES)], "Tarn, Tarn (Town)"),
-        ("curator", [CurateTask(ENTITIES)], "Tarn, Tarn (Town)"),
+        ("report", [ReportTask(ENTITIES)], "Tarn (Town)"),
+        ("curator", [CurateTask(ENTITIES)], "Tarn (Town)"),
     ],
 )
 def test_what_a_model_refuses_is_named_and_ends_nothing(writer, tasks, name, refusal, caplog):

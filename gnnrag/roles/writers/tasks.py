@@ -114,7 +114,7 @@ class IndexTasks:
                 raise LLMError(f"index: {problem}")
             if is_own or counts["rejected"] or counts["filtered"]:
                 problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["problem"]), "")
-                logger.warning("index: %s refused for %s: %s", name, _named(task), problem)
+                logger.warning("index: %s refused for %s: %s", name, shorten(repr(task), 120), problem)
         return results
 
     def count(self, name: str, usage: Counter[str]) -> None:
@@ -158,12 +158,3 @@ class IndexTasks:
 def _is_unanswered(counts: Counter[str]) -> bool:
     """Tell whether calls failed, and all for reasons that may be the server's or the request's."""
     return 0 < counts["llm_error"] == counts["timeout"] + counts["unanswered"]
-
-
-def _named(task: Any) -> str:
-    """Return what a task is about, as people know it: its passage, subject, entities, or first text."""
-    if passage := getattr(task, "passage", None):
-        return f"passage {passage.id!r}" + (f" ({passage.title})" if passage.title else "")
-    entities = getattr(task, "entities", ()) or getattr(task, "members", ())
-    subject = getattr(task, "subject", "") or ", ".join(entity[1] for entity in entities[:3])
-    return repr(subject or shorten(str(getattr(task, "texts", task)), 80, placeholder=" ..."))
