@@ -30,7 +30,7 @@ from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
 from gnnrag.text.questions import answer_style
-from gnnrag.text.sentences import split_sentences
+from gnnrag.text.sentences import BLANK_LINE, split_sentences
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage, Question
 
@@ -119,10 +119,12 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         (answer,) = await self._batcher.results([task])
         if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
             return answer
-        return await self._in_steps(task, session) or answer
+        return await self._in_steps(task, answer, session) or answer
 
-    async def _in_steps(self, task: ReaderTask, session: Session) -> Answer | None:
-        """Answer a question after its descriptions are replaced by the names of what they describe; None: it has none.
+    async def _in_steps(self, task: ReaderTask, direct: Answer, session: Session) -> Answer | None:
+        """Answer a question after its descriptions are replaced by the names of what they describe.
+
+        None where it has none, or where nothing then fits it better than `direct`, the quotation in one step.
 
         It is stated where the product of the confidences of all steps is as high as that of an answer in one step has
         to be. Else the sentences of all steps are quoted, where the last of them speaks of what the one before gave.
@@ -163,7 +165,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         quoted = _quotation(answer, shown) if is_named and answer.confidence >= LEAST_STEP else None
         if quoted is None:
             (quoted,) = self._quoter.answers([replace(last, style="sentence")], [self.settings.min_fit_short])
-            if not quoted.text or not names <= _said_in(quoted, shown):
+            if quoted.confidence <= direct.confidence or not names <= _said_in(quoted, shown):
                 return None
         citations = tuple({c.sentence: c for each in (*steps, quoted) for c in each.citations}.values())
         places = {id_: number for number, id_ in enumerate(shown, start=1)}
@@ -176,10 +178,10 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
         if exact is not None:
             return exact
-        (answer,) = await self._batcher.results([replace(task, style="short")])
-        passages = {passage.id: passage for passage in task.passages}
+        passages = {passage.id: passage for each in task.passages if (passage := _without_rows(each)).text}
+        (answer,) = await self._batcher.results([replace(task, passages=tuple(passages.values()), style="short")])
         cited = [(id_, _sentence_with(answer.text, passages[id_].text, task.question.text)) for id_ in answer.support]
-        if answer.flags or not cited or (answer.thought == "likeliest span" and len(parse_row(cited[0][1])) > 1):
+        if answer.flags or not cited:
             return Answer("")
         return replace(answer, citations=tuple(Citation(sentence, (id_,), (id_,)) for id_, sentence in cited))
 
@@ -245,6 +247,12 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             return self.sureness.cosine
         (asked,), (told,) = embedder.encode([question], is_query=True), embedder.encode([passage.content])
         return float(asked @ told)
+
+
+def _without_rows(passage: Passage) -> Passage:
+    """Return a passage without the rows of tables: what they say is exact, or unknown."""
+    blocks = [block for block in BLANK_LINE.split(passage.text) if len(parse_row(block)) < 2]
+    return replace(passage, text="\n\n".join(blocks))
 
 
 def _sentence_with(answer: str, text: str, question: str) -> str:
