@@ -97,8 +97,8 @@ def _lists(blocks: Iterable[str]) -> Iterator[str]:
     """Yield blocks, each on a line of its own; items in a row are one, with the block before that ends in a colon."""
     found = ""
     for block in (" ".join(each.split()) for each in blocks):
-        is_item = _BULLET.match(block) and (found.endswith(":") or _BULLET.search(found))
-        is_item = is_item or all(map(_is_line, (block, *found.split("\n"))))
+        has_bullet = bool(_BULLET.match(block) and (found.endswith(":") or _BULLET.search(found)))
+        is_item = has_bullet or all(map(_is_line, (block, *found.split("\n"))))
         if found and not (is_item and count_words(found) + count_words(block) <= MOST_WORDS):
             yield found
             found = block

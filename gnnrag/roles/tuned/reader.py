@@ -168,8 +168,8 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             if quoted.confidence <= direct.confidence or not names <= _said_in(quoted, shown):
                 return None
         citations = tuple({c.sentence: c for each in (*steps, quoted) for c in each.citations}.values())
-        places = {id_: number for number, id_ in enumerate(shown, start=1)}
-        marked = with_marks((c.sentence, tuple(places[id_] for id_ in c.passages if id_ in places)) for c in citations)
+        numbers = {id_: number for number, id_ in enumerate(shown, start=1)}
+        marked = with_marks((c.sentence, tuple(numbers[i] for i in c.passages if i in numbers)) for c in citations)
         support = tuple(dict.fromkeys(id_ for c in citations for id_ in c.passages))
         return replace(quoted, text=marked, support=support, citations=citations)
 
