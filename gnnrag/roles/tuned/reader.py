@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gnnrag.roles.tuned.span_network import SpanReader
 
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
-LEAST_STEP = 0.15  # confidence from which on what a description stands for is searched for and quoted
+LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
 FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 
