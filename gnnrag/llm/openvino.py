@@ -152,6 +152,7 @@ _PLAIN = {
     "number": r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,8})?",
 }
 _MOST_CHOICES = 1000  # of an integer between bounds
+_LONGEST_KEY, _MOST_KEYS = 20, 9  # of an object whose properties have no fixed names
 
 
 def pattern_of(schema: Mapping[str, Any]) -> str:
@@ -173,6 +174,9 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
     ):
         parts = [f"{re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in schema["properties"].items()]
         return rf"\{{{', '.join(parts)}\}}"
+    if kind == "object" and isinstance(values := schema.get("additionalProperties"), Mapping):
+        pair = f'"{_STRING}{{1,{_LONGEST_KEY}}}": {pattern_of(values)}'
+        return rf"\{{({pair}(, {pair}){{0,{_MOST_KEYS}}})?\}}"
     low, high = (
         schema.get(name) for name in (("minItems", "maxItems") if kind == "array" else ("minLength", "maxLength"))
     )
