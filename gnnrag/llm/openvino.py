@@ -152,6 +152,8 @@ _PLAIN = {
     "number": r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,8})?",
 }
 _MOST_CHOICES = 1000  # of an integer between bounds
+_WORD = r'([^"\\\x00-\x1f ]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})+'
+_COUNTED = 20  # characters; longer texts are counted in words of six: a state each took minutes to compile
 _LONGEST_KEY, _MOST_KEYS = 20, 9  # of an object whose properties have no fixed names
 
 
@@ -184,6 +186,8 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
         item = pattern_of(schema["items"])
         more = "" if high == 1 else f"(, {item}){{{max((low or 1) - 1, 0)},{'' if high is None else high - 1}}}"
         return rf"\[{item}{more}\]" if low else rf"\[({item}{more})?\]"
+    if kind == "string" and (high or 0) > _COUNTED:
+        return rf'"({_WORD}( {_WORD}){{0,{high // 6}}})?"'
     if kind == "string":
         return f'"{_STRING}{{{low or 0},{"" if high is None else high}}}"'
     if kind in _PLAIN:
