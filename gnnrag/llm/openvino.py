@@ -152,8 +152,10 @@ _PLAIN = {
     "number": r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,8})?",
 }
 _MOST_CHOICES = 1000  # of an integer between bounds
-_WORD = r'([^"\\\x00-\x1f ]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})+'
-_COUNTED = 20  # characters; longer texts are counted in words of six: a state each took minutes to compile
+_LETTER = _STRING.replace("x1f]", "x1f ]")
+# Characters; longer texts are counted in words of six, since a state for each character takes minutes to compile. The
+# last word is counted: a model that may write no space goes on without.
+_COUNTED, _LAST = 20, 12
 _LONGEST_KEY, _MOST_KEYS = 20, 9  # of an object whose properties have no fixed names
 
 
@@ -187,7 +189,7 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
         more = "" if high == 1 else f"(, {item}){{{max((low or 1) - 1, 0)},{'' if high is None else high - 1}}}"
         return rf"\[{item}{more}\]" if low else rf"\[({item}{more})?\]"
     if kind == "string" and (high or 0) > _COUNTED:
-        return rf'"({_WORD}( {_WORD}){{0,{high // 6}}})?"'
+        return rf'"({_LETTER}+( {_LETTER}+){{0,{high // 6}}}( {_LETTER}{{1,{_LAST}}})?)?"'
     if kind == "string":
         return f'"{_STRING}{{{low or 0},{"" if high is None else high}}}"'
     if kind in _PLAIN:

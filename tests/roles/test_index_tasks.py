@@ -10,10 +10,10 @@ import pytest
 from gnnrag.config import RoleConfig
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.index.tables import ValueTable
-from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Reply
+from gnnrag.llm.base import ContentFilterError, RejectedError, Reply
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.writers import tasks as tasks_module
-from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask
+from gnnrag.roles.writers.base import ReportTask, SummaryTask, TriplesTask
 from gnnrag.roles.writers.tasks import BATCH, IndexTasks
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, artefacts, build
@@ -62,7 +62,6 @@ def test_offline_writers_keep_their_batches():
 
 REFUSALS = [
     RejectedError("status 400: no"),
-    ContextLengthError("status 413: too long"),
     Reply("", "content_filter"),
 ]
 ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a town"))
@@ -74,9 +73,7 @@ ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a
     [
         ("triples", [TriplesTask(Passage("p7", "Tarn", "Tarn lies near Quill."))], "id='p7'"),
         ("summary", [SummaryTask(("Tarn lies near Quill.", "Quill is a river."))], "Tarn lies near Quill."),
-        ("summary", [SummaryTask(("Tarn lies near Quill.",), subject="Quill")], "'Quill'"),
         ("report", [ReportTask(ENTITIES)], "Tarn (Town)"),
-        ("curator", [CurateTask(ENTITIES)], "Tarn (Town)"),
     ],
 )
 def test_what_a_model_refuses_is_named_and_ends_nothing(writer, tasks, name, refusal, caplog):
