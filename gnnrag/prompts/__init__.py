@@ -125,10 +125,9 @@ def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> P
     for key in sorted(data.keys() - _KEYS):
         raise DataError(path, f"unknown key {key!r}. {nearest(str(key), _KEYS)}")
     small, small_schema = data.pop("small", None), data.pop("small_schema", None)  # not in the digest unless in use
-    if is_small:
-        data |= {"system": small or data.get("system"), "examples": ()}
-        if small_schema and not options:  # an option asks for more than the schema holds
-            data["schema"] = small_schema
+    if is_small:  # an option asks for more than the small schema holds
+        schema = data.get("schema") if options else small_schema or data.get("schema")
+        data |= {"system": small or data.get("system"), "examples": (), "schema": schema}
     sentences = data.get("options") or {}
     for option in options:
         if option not in sentences:

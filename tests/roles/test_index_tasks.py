@@ -83,8 +83,7 @@ def test_what_a_model_refuses_is_named_and_ends_nothing(writer, tasks, name, ref
     (result,) = runner.run(writer, tasks)
     assert name in caplog.text and f"{writer} refused" in caplog.text
     assert result.flags or result.extraction is None
-    kind = "rejected" if isinstance(refusal, Exception) else "filtered"
-    assert runner.usage[writer][kind]
+    assert runner.usage[writer]["rejected" if isinstance(refusal, Exception) else "filtered"]
 
 
 def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_the_build(caplog):
