@@ -32,7 +32,16 @@ class ContextLengthError(RejectedError):
     kind = "too_long"
 
 
-class NoReplyError(LLMError):
+class UnansweredError(LLMError):
+    """The server failed at this request: a lost connection, a page of errors, status 5xx, 403 without a reason.
+
+    It may be the server's fault or the request's. Whether others are answered tells.
+    """
+
+    kind = "unanswered"
+
+
+class NoReplyError(UnansweredError):
     """No reply came within the time limit."""
 
     kind = "timeout"

@@ -187,7 +187,7 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
         item = pattern_of(schema["items"])
         more = "" if high == 1 else f"(, {item}){{{max((low or 1) - 1, 0)},{'' if high is None else high - 1}}}"
         return rf"\[{item}{more}\]" if low else rf"\[({item}{more})?\]"
-    if kind == "string" and (high or 0) > _COUNTED:
+    if kind == "string" and high is not None and high > _COUNTED:
         return rf'"({_LETTER}+( {_LETTER}+){{0,{high // 6}}}( {_LETTER}{{1,{_LAST}}})?)?"'
     if kind == "string":
         return f'"{_STRING}{{{low or 0},{"" if high is None else high}}}"'

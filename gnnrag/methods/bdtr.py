@@ -106,7 +106,7 @@ class BDTR(Method):
             state.session.flag("chain", *chain.flags)
         most = self.verifier_passages
         if most == "auto":
-            most = 20 if self.roles["verifier"].prompters else 50
+            most = 20 if getattr(self.roles["verifier"], "prompters", ()) else 50
         seen = ranked[:most]
         task = VerifierTask(state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen))
         verdict = await self.roles["verifier"](task, state.session)

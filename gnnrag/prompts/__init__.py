@@ -70,7 +70,8 @@ class Prompt:
         shown = {name: value if isinstance(value, Shown) else escaped(value) for name, value in values.items()}
         # One pass over the template: a value that looks like a placeholder is never expanded.
         last = _PLACEHOLDER.sub(lambda m: shown[m[1]], self.user)
-        system = f"{self.system}\n{GUARD}".strip() if any("</" in value for value in shown.values()) else self.system
+        is_guarded = self.system in ("", GUARD) or not any("</" in value for value in shown.values())
+        system = self.system if is_guarded else f"{self.system}\n{GUARD}"
         turns = [Message("system", system)] if system else []
         for user, assistant in self.examples:
             turns += [Message("user", user), Message("assistant", assistant)]
@@ -137,7 +138,7 @@ def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> P
     system = "\n".join([str(data.get("system") or "").strip(), *(str(sentences[o]).strip() for o in options)])
     system, user = system.strip(), str(data["user"]).strip()
     if is_small and small and (material := _MATERIAL.match(user)):
-        system, user = "", f"{material[0]}{system}\n\n{user[material.end() :]}"
+        system, user = GUARD, f"{material[0]}{system}\n\n{user[material.end() :]}"
     schema = next((schemas[o] for o in options if o in schemas), data.get("schema"))
     return Prompt(
         name=path.stem + SMALL * is_small,

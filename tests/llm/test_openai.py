@@ -8,7 +8,16 @@ import json
 import pytest
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import ContentFilterError, ContextLengthError, Message, NoReplyError, RejectedError, Reply, Request
+from gnnrag.llm.base import (
+    ContentFilterError,
+    ContextLengthError,
+    Message,
+    NoReplyError,
+    RejectedError,
+    Reply,
+    Request,
+    UnansweredError,
+)
 from gnnrag.llm.openai import OpenAI
 from gnnrag.llm.providers import PROVIDERS
 from gnnrag.parts import build
@@ -159,6 +168,25 @@ def test_failures_of_the_server_are_everybodys(behaviour, settings, kind, messag
         one(model(server, **settings))
     assert message in str(caught.value) and not isinstance(caught.value, RejectedError)
     assert len(server.bodies) == tries
+
+
+@pytest.mark.parametrize(
+    "behaviour, is_unclear",
+    [
+        (status(403), True),
+        (status(500, "disallowed special token"), True),
+        (status(524, "a timeout occurred"), True),
+        (body_of(b'{"choices": [{"message": null, "finish_reason": "content_filter"}]}'), True),
+        (drop, True),
+        (status(401), False),
+        (status(403, "Your account has been disabled"), False),
+        (status(429, "slow down"), False),
+    ],
+)
+def test_whose_a_failure_is_may_be_unclear(behaviour, is_unclear) -> None:
+    with stub(default=behaviour) as server:
+        (error,) = generate(model(server, max_retries=0), ASK)
+    assert isinstance(error, UnansweredError) is is_unclear
 
 
 def test_a_time_out_is_total(monkeypatch: pytest.MonkeyPatch) -> None:

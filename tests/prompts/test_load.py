@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.prompts import load_prompt
+from gnnrag.prompts import GUARD, load_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
 from gnnrag.types import Passage
 from tests.prompts.test_untrusted import ATTACKS
@@ -70,7 +70,7 @@ def test_the_small_variant_is_short_and_asks_for_the_same(name: str) -> None:
         instructions = yaml.safe_load(files("gnnrag.prompts").joinpath(f"{name}.yaml").read_text())["small"].strip()
         material, _, rest = small.user.partition(f"\n\n{instructions}\n\n")
         assert f"{material}\n\n{rest}" == whole.user and rest and material.endswith("}")
-        assert not small.system
+        assert small.system == GUARD
     if instructions != whole.system:
         assert small.digest != whole.digest and len(instructions) <= max(400, 0.7 * len(whole.system))
         assert not small.schema or "JSON" in instructions

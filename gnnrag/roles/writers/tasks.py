@@ -63,7 +63,7 @@ class IndexTasks:
         After an error no result of these tasks is returned, not even of those that were finished: hand over no more
         than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`. ConfigError: the
         writer has no such implementation, or lacks a model. BudgetError: `max_calls` or `max_tokens` is used up.
-        LLMError: a call failed for good.
+        LLMError: a call failed for good, and the server is at fault.
         """
         writer = self._writer(name)
         return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
@@ -92,6 +92,11 @@ class IndexTasks:
         news = asyncio.create_task(tell())
         try:
             results = await asyncio.gather(*map(work, tasks, sessions))
+            unanswered = [at for at, session in enumerate(sessions) if _is_unanswered(session.by_role[name])]
+            if is_alive := len(unanswered) < len(tasks):
+                for at in unanswered:  # once more, now that the server has answered others
+                    sessions[at] = Session(sessions[at].question_id)
+                    results[at] = await work(tasks[at], sessions[at])
         finally:
             news.cancel()
             for prompter in writer.prompters:
@@ -100,9 +105,11 @@ class IndexTasks:
         for session in sessions:
             usage.update(session.by_role[name])
         for task, session in zip(tasks, sessions, strict=True):
-            if problem := session.failed_calls():
+            counts = session.by_role[name]
+            is_own = is_alive and _is_unanswered(counts)  # the server fails at this one, and answers others
+            if (problem := session.failed_calls()) and not is_own:
                 raise LLMError(f"index: {problem}")
-            if session.by_role[name]["rejected"] or session.by_role[name]["filtered"]:
+            if is_own or counts["rejected"] or counts["filtered"]:
                 problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["problem"]), "")
                 logger.warning("index: %s refused for %s: %s", name, shorten(repr(task), 120), problem)
         return results
@@ -143,3 +150,8 @@ class IndexTasks:
                 given = {"backend": open_backend("index.llm", backend, llm, self.config.llm_cache)}
             self._built[name] = build("writer", settings, **given)
         return self._built[name]
+
+
+def _is_unanswered(counts: Counter[str]) -> bool:
+    """Tell whether calls failed, and all for reasons that may be the server's or the request's."""
+    return 0 < counts["llm_error"] == counts["timeout"] + counts["unanswered"]
