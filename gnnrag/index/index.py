@@ -44,7 +44,7 @@ from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.parts import from_settings
-from gnnrag.text.analyse import question_phrases, resolve_language
+from gnnrag.text.analyse import question_phrases
 from gnnrag.types import OnProgress, Passage, no_progress
 
 if TYPE_CHECKING:
@@ -306,8 +306,7 @@ class Index:
     def question_phrases(self) -> Callable[[str], list[str]]:
         """Finds the phrases of a question in the same way as those of the passages."""
         text: Any = self.config.text
-        language = resolve_language(self.record("text").get("counts", {}).get("language") or text.language)
-        return partial(question_phrases, analyser=language, rules=text.phrase_rules)
+        return partial(question_phrases, analyser=text.language, rules=text.phrase_rules)
 
     @cached_property
     def lexical(self) -> Lexical:
