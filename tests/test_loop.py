@@ -226,26 +226,7 @@ def test_rankings_by_a_fallback_are_counted() -> None:
     assert prediction.usage["flags"] == {"dense_fallback": 1}
 
 
-def test_a_failure_is_not_remembered() -> None:
-    """Only good rankings are kept for queries that come again."""
-
-    class Flaky(ToyRetriever):
-        def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-            if queries[0].text == self.fail_at:
-                self.fail_at = ""
-                raise OSError("once")
-            return super().retrieve(queries)
-
-    rounds = ([Query("y")], [Query("x")], [Query("x")])
-    retriever = Flaky({"x": {"a": 1.0}, "y": {"b": 1.0}})
-    retriever.fail_at = "x"
-    prediction, _ = answer_one(Asks(*rounds), retriever)
-    assert set(prediction.ranking) == {"a", "b"}
-    assert prediction.usage["flags"] == {"duplicate_query": 1, "retriever_failed": 1}
-
-
-def test_damage_is_never_taken_for_an_empty_list() -> None:
-    """Also in a later round, where another failure would only empty one list."""
+def test_a_retrieval_that_fails_is_the_questions_error() -> None:
     table: dict[str, Any] = {"y": {"b": 1.0}, "x": ArtefactError("bm25 is damaged")}
     prediction, _ = answer_one(Asks([Query("y")], [Query("x")]), ToyRetriever(table))
     assert prediction.error == "bm25 is damaged"

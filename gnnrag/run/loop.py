@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import GnnragError, described
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
@@ -152,42 +150,28 @@ class Loop:
         return evidence, max(0, state.round - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
-        """Rank each query. One whose retrieval fails is counted and gets an empty ranking, and the round goes on."""
+        """Rank each query, counted and traced. A retrieval that fails is the question's error."""
         if session.filter:
             queries = [replace(query, filter=session.filter) for query in queries]
         session.count_queries(queries)
-        results = await self.search(queries, session)
-        rankings = []
-        # A failed retrieval in the first round fails the question, unless the method allows it (`may_miss`) and another
-        # query of that round succeeded.
-        is_tolerated = self.method.may_miss and not all(isinstance(r, Exception) for r in results)
-        must_succeed = round_ == 0 and not is_tolerated
-        for result, query in zip(results, queries, strict=True):
-            # A GnnragError (damaged files, wrong settings) fails the question in any round.
-            if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
-                raise result
-            if isinstance(result, Exception):
-                session.counts["retriever_failed"] += 1
-                session.record("retriever_failed", query=query.text, message=described(result))
-                self._keep_traceback(result, session)
-                result = Ranking((), np.zeros(0))
+        rankings = await self.search(queries, session)
+        for query, ranking in zip(queries, rankings, strict=True):
             # If a retriever fell back to another one, the counts must show it.
-            if result.branch.endswith(("_fallback", "unknown_terms")):
-                session.counts[result.branch] += 1
-            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
+            if ranking.branch.endswith(("_fallback", "unknown_terms")):
+                session.counts[ranking.branch] += 1
+            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(ranking)}
             session.record("query", round=round_, **event)
-            rankings.append(result)
         return rankings
 
-    async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Rank queries without counting or tracing them (`_retrieve` does that). A failed query gives its exception.
+    async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        """Rank queries without counting or tracing them (`_retrieve` does that).
 
         The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched.
         """
         for query in queries:
             if not query.text.strip() or query.channel not in self.retrievers[query.retriever].channels:
                 raise ValueError(f"a method proposed what its retriever cannot search: {query}")
-        by_query: dict[Query, Ranking | Exception] = {}
+        by_query: dict[Query, Ranking] = {}
         for name in dict.fromkeys(query.retriever for query in queries):
             mine = list(dict.fromkeys(query for query in queries if query.retriever == name))
             retriever, batcher = self.retrievers[name], self._batchers[name]

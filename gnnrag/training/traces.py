@@ -47,7 +47,7 @@ from gnnrag.training.rows import (
     gain,
     plain_rows,
 )
-from gnnrag.types import Query, Question, Ranking
+from gnnrag.types import Query, Question
 
 Row = VerifierRow | ThoughtsRow
 RowT = TypeVar("RowT", VerifierRow, ThoughtsRow)
@@ -143,12 +143,9 @@ class Recorder(Mapping[str, Any]):
         scratch = Session(session.question_id, session.budget, started=session.started)
         rows = []
         for query, ranking in zip(asked, await self.pipeline.loop.search(asked, scratch), strict=True):
-            if isinstance(ranking, GnnragError):  # damage and wrong settings; other failures leave the query out
-                raise ranking
-            if isinstance(ranking, Ranking):
-                gained = gain(ranking.ids, pool, task.question.gold)
-                value = round(gained.value, 6)
-                rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
+            gained = gain(ranking.ids, pool, task.question.gold)
+            value = round(gained.value, 6)
+            rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
         return rows
 
 

@@ -110,7 +110,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             exact = await asyncio.to_thread(self._tables.answer, shown, session.filter is not None)
             if exact is not None:
                 return exact
-        (answer,) = await self._batcher.results([task])
+        (answer,) = await self._batcher([task])
         return answer
 
     def _answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
