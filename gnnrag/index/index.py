@@ -448,8 +448,6 @@ def build_index(
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
-    if Path(root).is_file():
-        raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     wanted = closure(ARTEFACTS if names is None else names, config)
     record, uri = dict(source or {}), f"{root}/{PASSAGES}"
     with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
