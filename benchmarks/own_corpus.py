@@ -21,22 +21,12 @@ from tests.own_corpus import questions, write_documents
 JUDGEMENTS = ("useful", "partly", "useless", "false")
 
 
-def form_of(answer: Answer) -> str:
-    """Return how the reader answered: as its event of the trace says."""
-    if answer.error:
-        return "failed"
-    if not answer.text:
-        return "silent"
-    event = next((event for event in answer.trace if event["event"] == "answer"), {})
-    return "quoted" if event.get("thought") == "statements" else "stated"
-
-
 def row_of(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
     read = {passage.id.partition("#")[0].partition(":")[0] for passage in answer.context}
     return {
         **question,
         "answer": str(answer),
-        "form": form_of(answer),
+        "form": "failed" if answer.error else answer.form,
         "confidence": answer.confidence,
         "sources": [f"{citation.place}: {citation.sentence}" for citation in answer.citations],
         "was_read": bool(read & {*question["files"]}),  # a file with the answer was among the passages

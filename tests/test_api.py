@@ -269,6 +269,8 @@ def test_no_more_questions_are_under_way_than_the_settings_say(index: Index, mon
     async def select(self: Single, state: Any) -> Any:
         now[0] += 1
         most[0] = max(most[0], now[0])
+        full.set() if now[0] == 3 else None
+        await asyncio.wait_for(full.wait(), 60)
         await asyncio.sleep(0.01)
         now[0] -= 1
         return await original(self, state)
@@ -279,5 +281,6 @@ def test_no_more_questions_are_under_way_than_the_settings_say(index: Index, mon
     async def ask() -> None:
         await asyncio.gather(*(index.aask(QUESTION, **how) for _ in range(12)))
 
+    full = asyncio.Event()
     asyncio.run(ask())
     assert most == [3]

@@ -147,7 +147,7 @@ def answer_text(answer: Answer, index: Index) -> str:
     if answer.error:
         return str(answer)
     sure = "" if answer.confidence is None or not answer.text else f" (confidence {answer.confidence:.2f})"
-    lines = [f"Answer: {answer.marked or answer}{sure}", ""]
+    lines = [f"{'Nearest' if answer.form == 'quoted' else 'Answer'}: {answer.marked or answer}{sure}", ""]
     queries = []
     for event in answer.trace:
         if event["event"] == "chain" and event["text"]:

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnnrag.errors import ConfigError
+from gnnrag.text.normalise import MARKS, NO_BLANKS
 
 # A word is a run of characters without blanks. Chinese and Japanese write none, so each of their characters counts as
-# one, with the punctuation after it. Runs longer than 40 characters (encoded data, other scripts without blanks) count
-# and break every 40, which bounds the length of a passage whatever the input.
+# one, with the punctuation after it; so do up to five letters of Thai, Khmer and others alike. Longer runs (encoded
+# data) count and break every 40 characters, which bounds the length of a passage whatever the input.
 _WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORD = re.compile(rf"[{_WIDE}][、。！？，；：”’」』）]*|[^\s{_WIDE}]{{1,40}}")
+_WORD = re.compile(
+    rf"[{_WIDE}][、。！？，；：”’」』）]*|(?:(?![{_WIDE}])[{NO_BLANKS}][{MARKS}]*){{1,5}}|[^\s{NO_BLANKS}]{{1,40}}"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,16 @@ class ContextLengthError(RejectedError):
     kind = "too_long"
 
 
-class NoReplyError(LLMError):
+class UnansweredError(LLMError):
+    """The server failed at this request: a lost connection, a page of errors, status 5xx, 403 without a reason.
+
+    It may be the server's fault or the request's. Whether others are answered tells.
+    """
+
+    kind = "unanswered"
+
+
+class NoReplyError(UnansweredError):
     """No reply came within the time limit."""
 
     kind = "timeout"
@@ -46,7 +55,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call; temperature, seed or model None leaves it to the model's own setting.
+    """One call; temperature or seed None leaves it to the model's own setting.
 
     Stable text goes first in `messages`, so that servers can reuse its prefix. Servers differ on whether a reply keeps
     its `stop` string, and some ignore the JSON `schema`, so replies are always parsed and validated. `raw` continues
@@ -59,7 +68,6 @@ class Request:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     schema: Mapping[str, Any] | None = None
-    model: str | None = None
     raw: bool = False
 
     @property

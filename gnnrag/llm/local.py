@@ -70,7 +70,7 @@ def _fingerprint(path: Path) -> list[Any]:
 def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     """Resolve `model` (folder or hub name, `name@revision` for a fixed one; an adapter names its base) and `adapter`.
 
-    Raises ConfigError where there is no model, or its weights are pickled.
+    Raises ConfigError where there is no model.
     """
     if not model:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
@@ -79,13 +79,7 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
         adapter = str(base)
         named = read_object(base / "adapter_config.json").get("base_model_name_or_path")
         base = local_folder(str(named or f"(base of {adapter})"), backend)
-    if not (base / "config.json").is_file():
-        raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
-    if not any(base.glob("*.safetensors")):
-        raise ConfigError(f"model folder {str(base)!r} has no *.safetensors, and pickled weights are not loaded")
     folder = local_folder(adapter, backend) if adapter else None
-    if folder and not (folder / "adapter_model.safetensors").is_file():
-        raise ConfigError(f"adapter={adapter!r} holds no adapter_model.safetensors: give a folder saved by peft")
     return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
 
 
@@ -180,10 +174,6 @@ class Engine:
     tokenizer: Any
     context: int | None = None  # most tokens of prompt and reply
 
-    def tokenizer_of(self, job: Job) -> Any:
-        """Return what makes tokens of a job's prompt: an adapter may have its own."""
-        return self.tokenizer
-
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
         """Return the replies to prompts, which are tokens."""
         raise NotImplementedError
@@ -199,7 +189,7 @@ class Engine:
         for at, job in enumerate(jobs):
             request, part = job.request, job.part
             try:
-                ids = encode(self.tokenizer_of(job), request.messages, part.chat, part.template_options, request.raw)
+                ids = encode(self.tokenizer, request.messages, part.chat, part.template_options, request.raw)
                 room, limit = request.max_tokens, min((n for n in (part.context, self.context) if n), default=None)
                 if limit is not None and len(ids) + room > limit:
                     raise ContextLengthError(
@@ -350,8 +340,6 @@ class LocalModel(Backend):
 
     def job(self, request: Request) -> Job:
         """Return the request with these settings where it leaves them open."""
-        if request.model not in (None, self.model, self.files.name):
-            raise LLMError(f"{self.files.name}: the request asks for {request.model!r}, and this is one model")
         seed = self.seed if request.seed is None else request.seed
         # Of the seed and the messages: no two requests draw the same noise.
         text = json.dumps([seed, [[m.role, m.content] for m in request.messages]])

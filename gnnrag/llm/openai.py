@@ -27,6 +27,7 @@ from gnnrag.llm.base import (
     RejectedError,
     Reply,
     Request,
+    UnansweredError,
     Variant,
     wants_small,
     without_system,
@@ -101,7 +102,7 @@ _TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECA
 
 
 def error_class(status: int, code: object, message: str) -> type[LLMError]:
-    """Return whose error a status is: of this request alone (a `RejectedError`), or of the server."""
+    """Return whose error a status is: of this request alone (a `RejectedError`), of the server, or not clear."""
     said = f"{code} {message[:_SAID]}"
     if status in (401, 402, 404, 405) or (status == 429 and not _TOO_LARGE.search(said)):
         return LLMError
@@ -112,7 +113,7 @@ def error_class(status: int, code: object, message: str) -> type[LLMError]:
         return ContextLengthError
     if found:
         return min(found, key=itemgetter(0))[1]
-    return RejectedError if status in (400, 422, 451) else LLMError
+    return RejectedError if status in (400, 422, 451) else UnansweredError
 
 
 def _hidden_status(body: bytes) -> int:
@@ -263,10 +264,10 @@ class OpenAI(Backend):
                 form = weaker
             except openai.APIConnectionError as error:
                 problem = f"connection failed: {error.__cause__ or error}; is there a server at llm.base_url?"
-                raise LLMError(self._message(client, problem)) from None
+                raise UnansweredError(self._message(client, problem)) from None
             except (openai.APIError, ValueError, RecursionError) as error:
                 problem = f"unreadable reply: {error}; does llm.base_url lead to an API, as .../v1?"
-                raise LLMError(self._message(client, problem)) from None
+                raise UnansweredError(self._message(client, problem)) from None
             else:
                 if refusal and form != self._form:
                     self._form = form
@@ -276,7 +277,7 @@ class OpenAI(Backend):
     def _body(self, request: Request, form: _Form) -> dict[str, Any]:
         """Return the arguments of a (chat) completion call."""
         body: dict[str, Any] = {
-            "model": request.model or self.model,
+            "model": self.model,
             "temperature": self.temperature if request.temperature is None else request.temperature,
             "seed": self.seed if request.seed is None else request.seed,
             "presence_penalty": self.presence_penalty or None,

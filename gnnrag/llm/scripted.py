@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self
 
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.parts import part
 from gnnrag.text.tokens import estimate_tokens
@@ -37,7 +37,7 @@ class ScriptedBackend(Backend):
         return model
 
     def setup(self) -> None:
-        """Compile the rules. ConfigError: one is not of their form."""
+        """Compile the rules."""
         self.requests: list[Request] = []
         self._lock = threading.Lock()
         self._rules = [_rule(rule) for rule in self.rules]
@@ -73,16 +73,9 @@ class ScriptedBackend(Backend):
 
 
 def _rule(rule: Any) -> tuple[re.Pattern[str] | Callable[[Request], bool], Sequence[Any]]:
-    if isinstance(rule, Mapping):
-        if rule.keys() != {"match", "reply"}:
-            raise ConfigError(f"llm.rules: one with keys {sorted(map(str, rule))}; it needs exactly match and reply")
-        match, reply = rule["match"], rule["reply"]
-    else:
-        match, reply = rule
+    match, reply = (rule["match"], rule["reply"]) if isinstance(rule, Mapping) else rule
     # Config libraries bring list types of their own.
     answers = list(reply) if isinstance(reply, Sequence) and not isinstance(reply, str) else [reply]
-    if not answers:
-        raise ConfigError(f"llm.rules: {match!r} has an empty list of replies")
     return (match if callable(match) else re.compile(match, re.DOTALL)), answers
 
 

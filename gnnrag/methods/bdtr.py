@@ -32,7 +32,8 @@ class BDTR(Method):
     # the paper has both: Algorithm 1 makes the chain from the final pool, section 3.2 together with the last thoughts
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
     use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
-    verifier_passages: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
+    # passages that the verifier sees; null: the whole pool; auto: 50, and a language model, which pays for each, 20
+    verifier_passages: Annotated[int, Ge(1)] | Literal["auto"] | None = "auto"
     max_promoted: Annotated[int, Ge(0)] | None = 10  # most selected passages that are promoted; null: all
     promotion: Promotion = "exempt"  # order_only: as in the paper
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
@@ -103,7 +104,10 @@ class BDTR(Method):
             chain = await self.roles["chain"](ChainTask(state.question, shown, tuple(state.queries[1:])), state.session)
             state.session.record("chain", text=chain.text)
             state.session.flag("chain", *chain.flags)
-        seen = ranked[: self.verifier_passages]
+        most = self.verifier_passages
+        if most == "auto":
+            most = 20 if getattr(self.roles["verifier"], "prompters", ()) else 50
+        seen = ranked[:most]
         task = VerifierTask(state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen))
         verdict = await self.roles["verifier"](task, state.session)
         state.session.flag("verifier", *verdict.flags)

@@ -20,6 +20,7 @@ from gnnrag.types import Question
 F1Variant = Literal["hipporag", "hotpot", "squad"]
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SENTENCE_MARKS = {mark: gone for mark, gone in _PUNCTUATION.items() if chr(mark) not in "+-#*/%<>="}  # `A+` is no `A-`
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CLOSED_ANSWERS = frozenset(("yes", "no", "noanswer"))
 
@@ -32,17 +33,21 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def _forms(text: str) -> tuple[str, str, str]:
-    """Return a text normalised, with its articles, and with its punctuation, too."""
+def _forms(text: str) -> tuple[str, str, str, str]:
+    """Return a text normalised, with its articles, with signs such as `+` too, and with all punctuation."""
     lowered = " ".join(text.lower().split())
-    return normalise_answer(text), " ".join(lowered.translate(_PUNCTUATION).split()), lowered
+    bare, signed = (" ".join(lowered.translate(marks).split()) for marks in (_PUNCTUATION, _SENTENCE_MARKS))
+    return normalise_answer(text), bare, signed, lowered
 
 
 # `A`, `(B)`, `A, C.`, `A and D`; no initials
 _LETTERS = re.compile(
     r"[\s(\[]*[A-J][)\]:]?(?:(?:\s*[,;/&|+]\s*|\s+)(?:(?:and|or|AND|OR)\s+)?[(\[]?[A-J][)\]:]?)*[\s.)\]]*"
 )
-_LETTER = re.compile(r"(?<![\w'’])[A-J](?![\w'’])(?!\s+(?!and\b|or\b)[a-z])")  # `A` before a small word is an article
+_LETTER = re.compile(
+    r"(?<![\w'’])(?<![^\WA-J]/)[A-J](?![\w'’])(?!\s+(?!and\b|or\b)[a-z])"
+)  # no `N/A`; `A` before a small word is an article
+_NUMBER = re.compile(r"\b\d+\b")  # where choices are numbered
 _AROUND = re.compile(r"(?<!\w)['\"*]+|['\"*]+(?!\w)")  # of a letter in a list of Python, or in bold
 _CHOICES = ("choices", "options")
 
@@ -73,10 +78,14 @@ def as_letters(text: str, choices: Mapping[str, str]) -> str:
     if bare and set(bare) <= choices.keys():  # ABD
         letters = set(bare)
     else:
-        letters = {*(letters_of(plain.upper()) or _LETTER.findall(plain))} & choices.keys()
+        letters = {*(letters_of(plain.upper()) or _LETTER.findall(plain) or _NUMBER.findall(plain))} & choices.keys()
     if not letters:
-        said = f" {_forms(text)[1]} "
-        letters = {key for key, choice in choices.items() if (words := _forms(choice)[1]) and f" {words} " in said}
+        said = [f" {form} " for form in _forms(plain)]
+        for key, choice in choices.items():
+            forms = _forms(with_blanks(normalize("NFKC", choice)))
+            level = 1 if forms[1] else 2
+            if forms[level] and f" {forms[level]} " in said[level]:
+                letters.add(key)
     return ", ".join(sorted(letters)) or text
 
 
@@ -167,7 +176,7 @@ def _best(
         elif forms[0] and "A" not in letters:  # an A is an article
             values.append(of_texts(said[0], forms[0]))
         else:
-            level = 1 if forms[1] else 2
+            level = 2 if forms[2] else 3
             values.append(_equal(said[level], forms[level]))
     return max(values)
 

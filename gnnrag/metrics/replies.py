@@ -23,7 +23,7 @@ _OF_FLAG = {
 BAD = ("malformed", "errors", "rejected", "unlabelled", "cut_but_read", "leaked")
 WHY = (
     "cut_off", "empty", "refused", "no_answer", "not_asked_again", "out_of_range", "late_marker",
-    "timeout", "too_long", "filtered",
+    "timeout", "unanswered", "too_long", "filtered",
 )  # fmt: skip
 KINDS = (*BAD, *WHY, "fallback")
 WARN = 0.1  # share of bad replies above which there is a warning, where nobody sets another

@@ -11,7 +11,7 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import find_source
-from gnnrag.errors import ConfigError, described
+from gnnrag.errors import ConfigError, StoppedError, described
 from gnnrag.index.index import Index, closure, index_path
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
@@ -45,13 +45,14 @@ def run_table(
 ) -> list[Result]:
     """Run the rows of a table that are `chosen`, one after the other, with dotted `overrides` of them all.
 
-    A row that cannot be run is a result with the reason, a failed one with its error. `on_start` is given a row and the
-    number of its questions left. `trained` are training runs by part (`gnn`, or a role), used in every row: no question
-    is answered with a checkpoint that was trained on it. Raises ConfigError before any work where settings are wrong.
+    A row that cannot be run is a result with the reason, a failed one with its error; a signal ends the table.
+    `on_start` is given a row and the number of its questions left. `trained` are training runs by part (`gnn`, or a
+    role), used in every row: no question is answered with a checkpoint that was trained on it. Raises ConfigError
+    before any work where settings are wrong.
     """
     rows = [row for row in table.rows if chosen(row)]
     configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
-    results = []
+    results, is_stopped = [], False
     for row in rows:
         config = configs.get(row.name)
         try:
@@ -66,8 +67,11 @@ def run_table(
                 result = measured(table, row, with_training_runs(config, parts), path, metrics)
         except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
             result = Result(row, _label(config) if config else "", error=described(problem))
+            is_stopped = isinstance(problem, StoppedError)
         results.append(result)
         on_row(result)
+        if is_stopped:
+            break
     return [part for result in (*results, *averages(table, results)) for part in (result, *result.parts)]
 
 

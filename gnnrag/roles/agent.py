@@ -7,16 +7,16 @@ prompt that a search-trained model was trained with.
 from __future__ import annotations
 
 import re
-from typing import get_args
+from typing import Literal, get_args
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, ThoughtsTask, Turn
-from gnnrag.roles.parsing import LINE_START, need_answer
-from gnnrag.roles.prompting import PromptedPart
+from gnnrag.roles.parsing import LINE_START, ReplyModel, need_answer, read_as
+from gnnrag.roles.prompting import PromptedPart, Prompter
 from gnnrag.roles.thoughts import ThinkingRole
-from gnnrag.session import Session
+from gnnrag.session import Session, normalised
 
 _ACTION = re.compile(
     rf"{LINE_START}\W*+(?:Action(?:\s*\d+)?\s*:\s*)?(search|lookup|finish)\s*\[(.*)\]\s{{0,20}}\.?\s{{0,20}}$",
@@ -42,7 +42,8 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
     """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about.
 
     A task that is `released` is done as in the agent's own code: a move needs its closing tag, whatever was cut off is
-    none, and passages are shown whole.
+    none, and passages are shown whole. Otherwise a small model is asked for a `SmallMove` in every protocol; one that
+    was trained in the tags needs llm.prompts=full.
     """
 
     temperature: float | None = 0.0
@@ -55,10 +56,20 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
             for protocol in get_args(Protocol)
             for released in (False, True)
         }
-        self.prompters = tuple(self.by_protocol.values())
+        self.small: dict[bool, Prompter] = {}  # by whether it may search
+        if self.backend.wants_small and not self.prompt:
+            self.small = {True: self.prompter("agent_small"), False: self.prompter("agent_small", "last")}
+        self.prompters = (*self.by_protocol.values(), *self.small.values())
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
         question: str = inline(task.question.text)
+        if self.small and not task.released:
+            searches = [normalised(turn.argument) for turn in task.turns]
+            turns = (render_turn(turn, n, "react", self.passage_chars) for n, turn in enumerate(task.turns, start=1))
+            values = {"question": question, "transcript": Shown("".join(turns).strip() or "(none)")}
+            may_search = task.may_search and len(set(searches)) == len(searches)  # it would repeat itself to the end
+            asked = await self.small[may_search].ask(session, values, parse_small)
+            return asked.value or NextMove("finish", flags=("agent_failed",))
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
         prompter = self.by_protocol[task.protocol, task.released]
@@ -82,6 +93,18 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
 
         outcome = await prompter.ask(session, values, parse)
         return outcome.value or NextMove("finish", flags=("agent_failed",))
+
+
+class SmallMove(ReplyModel):
+    action: Literal["search", "finish"]
+    text: str
+
+
+def parse_small(text: str) -> NextMove:
+    """Return the move of a reply in JSON; MalformedError where it is no `SmallMove`, or names nothing."""
+    reply = read_as(SmallMove, text)
+    need_answer(reply.text, "")
+    return NextMove(reply.action, reply.text.strip(), f"Search: {reply.text.strip()}")
 
 
 def parse_react(text: str) -> NextMove:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Generic, Literal, TypeVar
@@ -94,6 +94,7 @@ class Verdict:
 
 AnswerStyle = Literal["short", "sentence", "long"]  # a few words; one or two sentences; up to `words` words
 WORDS = 120  # of a long answer, at most
+Search = Callable[[str], Awaitable[tuple[Passage, ...]]]  # returns the best passages of a query, best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class ReaderTask:
     notes: str = ""
     style: AnswerStyle | None = "short"  # None: as suits the question (`text.questions.answer_style`)
     words: int = WORDS  # of a long answer, at most
+    # Searches for what the passages lack. What it returns and they do not have counts as shown after them, in order.
+    search: Search | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,9 @@ def with_marks(sentences: Iterable[tuple[str, Sequence[int]]]) -> str:
         for sentence in (*before, f"{last[:-1]}{mark}{last[-1]}" if has_stop else last + mark):
             text += (" " if text.endswith((".", "!", "?", "…")) else "\n") * bool(text) + sentence
     return text
+
+
+QUOTED = "statements"  # the thought of an answer that only quotes what is nearest to the question
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
+
+from pydantic import Field
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.parsing import LINE_START, clean_line, need_answer, plain
+from gnnrag.roles.parsing import LINE_START, Lines, ReplyModel, Rows, Text, clean_line, need_answer, plain, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 
@@ -33,9 +36,30 @@ class PromptedChain(PromptedPart[ChainTask, Chain]):
         return Chain("\n".join(task.thoughts) or task.question.text, flags=("chain_failed",))
 
 
+class ChainFact(ReplyModel):
+    subject: Text
+    relation: Text
+    object: Text
+    passage: int = 0  # none
+
+    def __str__(self) -> str:
+        return f"{self.subject} - {self.relation} - {self.object} [{self.passage or 'MISSING'}]"
+
+
+class ChainReply(ReplyModel):
+    facts: Annotated[list[ChainFact], Rows, Field(min_length=1)]
+    bridges: Lines = Field(default_factory=list)
+
+
 def parse_chain(text: str, question: str = "") -> Chain:
-    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError where it is empty."""
+    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError where it is empty.
+
+    A reply in JSON is a `ChainReply`.
+    """
     text = need_answer(plain(text), question)
+    if text.startswith("{"):
+        reply = read_as(ChainReply, text)
+        return Chain("\n".join(dict.fromkeys(map(str, reply.facts))), tuple(reply.bridges))
     line = _BRIDGES.search(text)
     # Semicolons are asked for; commas separate only where there are none, as names may hold commas.
     names = re.split(r";" if line and ";" in line[1] else r",", line[1]) if line else []

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from gnnrag.index.index import Index
-from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
+from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
 from gnnrag.text.normalise import FUNCTION_WORDS, WORD
 from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
@@ -234,7 +234,7 @@ class Quoter:
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = with_marks((one.text, (n + 1,)) for n, one in shown)
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
-        return Answer(text, support, confidence, "statements", citations=citations)
+        return Answer(text, support, confidence, QUOTED, citations=citations)
 
     def fits(self, question: str, units: Sequence[Unit], passages: Sequence[Passage]) -> np.ndarray:
         """Return how well each unit fits: (len(units),), from about 0 to 2."""

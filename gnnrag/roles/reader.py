@@ -22,6 +22,7 @@ from gnnrag.roles.parsing import (
     is_no_answer,
     need_answer,
     read_as,
+    strip_markup,
     strip_thinking,
 )
 from gnnrag.roles.prompting import PromptedPart
@@ -108,9 +109,20 @@ def _context(task: ReaderTask) -> Shown:
     return together([passage_elements(task.passages), *notes], "\n\n")
 
 
+class ShortReply(ReplyModel):
+    thought: str = ""
+    answer: str
+
+
 def parse_hipporag(text: str) -> Answer:
-    """Return what follows the first `Answer:` up to the next, else the reply (flagged); MalformedError if empty."""
+    """Return what follows the first `Answer:` up to the next, else the reply (flagged); MalformedError if empty.
+
+    A reply in JSON is a `ShortReply`.
+    """
     text = strip_thinking(text)
+    if strip_markup(text).startswith("{"):
+        reply = read_as(ShortReply, text)
+        return Answer(reply.answer.strip(), thought=reply.thought.strip())
     thought, label, rest = text.partition("Answer:")
     answer = rest.partition("Answer:")[0].strip() if label else text
     if not answer:  # it was cut off, and must not pass for an abstention

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gnnrag.datasets.chunk import document_of
 from gnnrag.index.index import Index
+from gnnrag.roles.base import QUOTED
 from gnnrag.text.sentences import content_words, sentence_spans
 from gnnrag.types import Passage, Prediction
 
@@ -54,7 +55,8 @@ class Answer:
     ids that were found, best first; `trace` everything that happened, in order, as JSON data; `usage` counts calls,
     tokens and dollars (`cost`); `seconds` is wall-clock time; `generation` tells the state of the index that answered.
     `confidence`, in [0, 1], is how likely a short answer is right, or how well what is quoted fits; None from a
-    language model, which does not tell.
+    language model, which does not tell. `form` tells a `stated` answer from one that is `quoted`: the sentences nearest
+    to the question, which may not answer it. `none`: there is no answer.
     """
 
     question: str
@@ -70,6 +72,7 @@ class Answer:
     generation: str
     error: str | None = None
     confidence: float | None = None
+    form: Literal["stated", "quoted", "none"] = "none"
 
     def __str__(self) -> str:
         return f"failed: {self.error}" if self.error else self.text or "(the passages do not say)"
@@ -94,6 +97,7 @@ def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[
     """Return the outcome of a question from its row, the events of its trace and the index that answered."""
     context = index.lookup(prediction.context)
     text, cited = _cited(prediction, context, events, index)
+    read = next((event for event in events if event["event"] == "answer"), {})
     return Answer(
         question,
         text,
@@ -107,7 +111,8 @@ def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[
         prediction.rounds,
         index.generation,
         prediction.error,
-        next((event.get("confidence") or None for event in events if event["event"] == "answer"), None),
+        read.get("confidence") or None,
+        "none" if not text else "quoted" if read.get("thought") == QUOTED else "stated",
     )
 
 

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
 _LONGEST_TRACEBACK = 20_000  # characters
+FOUND_BY_READER = 6  # passages that a search of the reader gives
 TRACE_DEPTH = 50  # hits of a ranking that a trace keeps
 
 
@@ -98,7 +99,7 @@ class Loop:
         try:
             async with limit:
                 evidence, rounds = await self._gather(question, session)
-                answer = await self._read(question, evidence, session)
+                answer, evidence = await self._read(question, evidence, session, rounds + 1)
             error = session.failed_calls()
         except BaseException as problem:  # whatever happens to one question must not stop the others
             task: Any = asyncio.current_task()
@@ -179,16 +180,34 @@ class Loop:
             by_query.update(zip(mine, rankings, strict=True))
         return [by_query[query] for query in queries]
 
-    async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
+    async def _read(
+        self, question: Question, evidence: Evidence, session: Session, round_: int
+    ) -> tuple[str, Evidence]:
+        """Return the answer, and the evidence with what the reader searched for besides."""
         if evidence.answer is not None:
-            return evidence.answer
-        passages = self.lookup(evidence.context)
-        task = ReaderTask(question, passages, evidence.notes, self.style, self.words)
+            return evidence.answer, evidence
+        context = list(evidence.context)
+
+        async def search(text: str) -> tuple[Passage, ...]:
+            (ranking,) = await self._retrieve([Query(text, origin="reader")], session, round_)
+            ids = [hit.id for hit in ranking.hits if hit.kind == "passage"][:FOUND_BY_READER]
+            context.extend(id_ for id_ in ids if id_ not in context)
+            return self.lookup(ids)
+
+        is_open = self.style is None  # where a short answer is forced, the method alone decides what is read
+        task = ReaderTask(
+            question,
+            self.lookup(context),
+            evidence.notes,
+            self.style,
+            self.words,
+            search if is_open and "text" in self.retrievers[None].channels else None,
+        )
         answer = await self.reader(task, session)
         session.record("answer", **asdict(answer))
         abstains = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if abstains else [])]))
-        return answer.text
+        return answer.text, replace(evidence, context=context)
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

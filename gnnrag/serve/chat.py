@@ -76,19 +76,23 @@ class ChatBody(Body):
 
 @dataclass
 class Reply:
-    """What a client is told: a text, where in it which passage is named, and the tokens of language models."""
+    """What a client is told: a text, where in it which passage is named, the tokens of language models, and its form.
+
+    The form, that of `Answer`, is in no API of OpenAI's; clients pass it by.
+    """
 
     text: str
     notes: list[dict[str, Any]] = field(default_factory=list)
     usage: Mapping[str, int] = field(default_factory=dict)
     finish: Literal["stop", "length"] = "stop"
+    form: str = "stated"
 
     def cut_to(self, tokens: int | None) -> Reply:
         if tokens is None or estimate_tokens(self.text) <= tokens:
             return self
         text = self.text.encode()[: BYTES * tokens].decode(errors="ignore")
         notes = [note for note in self.notes if note["url_citation"]["end_index"] <= len(text)]
-        return Reply(text, notes, self.usage, "length")
+        return Reply(text, notes, self.usage, "length", self.form)
 
     def counts(self) -> dict[str, int]:
         read, written = self.usage.get("prompt_tokens", 0), self.usage.get("completion_tokens", 0)
@@ -129,7 +133,7 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
     """Answer the last message of the user; what was said before makes it a question of its own.
 
     The text names its sources ([1], and a list); `annotations` say which passages they are. With `response_format`
-    `json_object` the text is JSON: `answer` and `sources`.
+    `json_object` the text is JSON: `answer`, `form` and `sources`. The message has the `form`, too (`Answer.form`).
     """
     messages = [(message.role, message.text) for message in body.messages if message.role in ("user", "assistant")]
     last = max((place for place, (role, _) in enumerate(messages) if role == "user"), default=None)
@@ -148,7 +152,13 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
         if problem := _failure(answer):
             raise problem
         reply = _rendered(request, target, answer, body)
-    message = {"role": "assistant", "content": reply.text, "refusal": None, "annotations": reply.notes}
+    message = {
+        "role": "assistant",
+        "content": reply.text,
+        "refusal": None,
+        "annotations": reply.notes,
+        "form": reply.form,
+    }
     choice = {"message": message, "finish_reason": reply.finish, "logprobs": None}
     choices = [{"index": i, **choice} for i in range(body.n)]
     return {**_object(body.model, "chat.completion"), "choices": choices, "usage": reply.counts()}
@@ -193,8 +203,8 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatB
     if body.response_format.type == "json_object":
         names = ("number", "title", "place", "passage", "sentence")
         sources = [{name: getattr(one, name) for name in names} for one in answer.citations]
-        data = {"answer": answer.text, "sources": sources}
-        return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage).cut_to(tokens)
+        data = {"answer": answer.text, "form": answer.form, "sources": sources}
+        return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage, form=answer.form).cut_to(tokens)
     text, notes, quoted = answer.marked or _NO_ANSWER, [], dict[int, list[str]]()
     for (number, at), group in groupby(answer.citations, key=lambda one: (one.number, one.at)):
         *before, one = group  # of sentences that share a mark the one before it
@@ -205,7 +215,8 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatB
         sentences = [" ".join(each.sentence.split()) for each in (*before, one)]
         quoted.setdefault(number, [one.title or one.place]).extend(sentences)
     lines = [f"[{number}] {title}: {' '.join(sentences)}" for number, (title, *sentences) in sorted(quoted.items())]
-    return Reply(text + (_SOURCES + "\n".join(lines) if lines else ""), notes, answer.usage).cut_to(tokens)
+    text += _SOURCES + "\n".join(lines) if lines else ""
+    return Reply(text, notes, answer.usage, form=answer.form).cut_to(tokens)
 
 
 def _object(model: str, kind: str) -> dict[str, Any]:
@@ -236,7 +247,8 @@ async def _chunks(
     if reply is not None:
         for start in range(0, len(reply.text), _PIECE):
             yield chunk({"content": reply.text[start : start + _PIECE]})
-        yield chunk({"annotations": reply.notes} if reply.notes else {}, reply.finish)
+        notes = {"annotations": reply.notes} if reply.notes else {}
+        yield chunk({**notes, "form": reply.form}, reply.finish)
         if has_usage:
             yield _data({**head, "choices": [], "usage": reply.counts()})
     yield "data: [DONE]\n\n"

@@ -204,7 +204,7 @@ async def _sse(request: Request, target: ServedIndex, question: Ask) -> AsyncGen
 
 def answer_data(answer: Answer) -> dict[str, Any]:
     """Return an answer as JSON data for clients; its marks, as in `it is given [2]`, are the numbers of citations."""
-    shown = ("question", "text", "marked", "usage", "seconds", "rounds", "generation", "error", "confidence")
+    shown = ("question", "text", "marked", "form", "confidence", "usage", "seconds", "rounds", "generation", "error")
     cited = [asdict(citation) for citation in answer.citations]
     context = [passage.id for passage in answer.context]
     return {**{name: getattr(answer, name) for name in shown}, "citations": cited, "context": context}

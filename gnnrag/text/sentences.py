@@ -40,9 +40,15 @@ def _end(text: str, start: int, limit: int) -> int:
     return next((at for at in range(end, end - min(_NEAR, limit - 1), -1) if text[at].isspace()), end)
 
 
+# What ends a sentence by itself: Chinese, Devanagari, Arabic, Armenian, Ethiopic, Burmese, Khmer, Tibetan, Mongolian.
+_FULL_STOPS = "。！？｡।॥؟۔։።፧፨။៕។༎།᠃"
+ENDS = f".!?…{_FULL_STOPS}"
 BLANK_LINE = re.compile(r"\n\s*\n")
 # Marks around words may stand there, too: quotation marks, brackets, Markdown's bold.
-_BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]*]*\s+(?=[\"'“‘`(\[*]*[^\W_a-zß-öø-ÿ])|(?<=[。！？])\s*(?=\S))")
+_BREAK = re.compile(
+    r"(?:(?<=[.!?…])[\"'”’)\]*]*\s+(?=[\"'“‘`(\[*]*[^\W_a-zß-öø-ÿ])|"
+    rf"(?<=[{_FULL_STOPS}])[\"'”’»」』）)\]]*\s*(?=[^\s\"'”’»」』）)\]{_FULL_STOPS}]))"
+)
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
@@ -166,7 +172,7 @@ def diverse(
     return chosen
 
 
-_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+_END = re.compile(rf"[{ENDS}][\"'”’)\]]*$")
 _FOLLOWS = re.compile(r"(?:he|she|it|they|his|her|its|their|this|these|that|those|however|but|also)\b", re.IGNORECASE)
 _MOST = 1_000  # sentences that are weighed against each other; with their words they make a matrix
 _LATER, _DANGLING = 0.85, 0.7  # weight of a sentence that is not the first of its text, or leans on the one before

@@ -25,7 +25,10 @@ def test_borders(sizes, overlap, passages):
     assert pack(sizes, Chunking(6, overlap)) == passages
 
 
-@pytest.mark.parametrize(("text", "count"), [("two words", 2), ("x" * 100, 3), ("字字。字", 3)])
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("two words", 2), ("x" * 100, 3), ("字字。字", 3), ("กรุงเทพมหานคร", 3), ("ភ្នំពេញ ABC", 2)],
+)
 def test_words_of_scripts_without_blanks_are_counted(text, count):
     assert count_words(text) == count
 

@@ -236,21 +236,6 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
     assert expected != plain
 
 
-def test_an_adapters_own_tokenizer_is_used(folder: Path, adapter: Path, tmp_path: Path) -> None:
-    """Here it has a chat template of its own and no more tokens than the base has vectors."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
-    own = shutil.copytree(adapter, tmp_path / "own")
-    tokenizer.save_pretrained(own)
-    asked = request("a b c d")
-    turns = [{"role": message.role, "content": message.content} for message in asked.messages]
-    (reply,) = ask(hf(folder, adapter=str(own)), asked)
-    tokens = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
-    assert reply.prompt_tokens == len(tokens) != ask(hf(folder), asked)[0].prompt_tokens
-
-
 def test_adapters_share_one_base_and_do_not_mix(folder: Path, adapter: Path, tmp_path: Path, sizes: list[int]) -> None:
     second = make_tiny_adapter(folder, tmp_path / "second", seed=5)
     backends = [hf(folder, adapter=a, max_batch=5) for a in (None, str(adapter), str(second))]
@@ -299,21 +284,8 @@ def test_replies_are_held_to_a_schema(folder: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- errors
-def broken(folder: Path, work: Path, **changes: Any) -> Path:
-    """Copy a model folder and change its config.json, or (None) remove files."""
-    copy = shutil.copytree(folder, work / "broken")
-    for name, value in changes.items():
-        if name == "without":
-            for path in copy.glob(value):
-                path.unlink()
-        else:
-            data = json.loads((copy / "config.json").read_text()) | {name: value}
-            (copy / "config.json").write_text(json.dumps(data))
-    return copy
-
-
 def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) -> None:
-    copy = broken(folder, tmp_path)
+    copy = shutil.copytree(folder, tmp_path / "broken")
     next(copy.glob("*.safetensors")).write_bytes(b"not a model")
     backend = hf(copy)
 
@@ -349,7 +321,8 @@ def test_an_adapter_without_its_base_says_how_to_give_it(adapter: Path, tmp_path
 
 
 def test_a_tokenizer_without_a_template_needs_plain_prompts(folder: Path, tmp_path: Path) -> None:
-    copy = broken(folder, tmp_path, without="chat_template.jinja")
+    copy = shutil.copytree(folder, tmp_path / "broken")
+    (copy / "chat_template.jinja").unlink()
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     settings.pop("chat_template", None)
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -361,7 +334,7 @@ def test_a_tokenizer_without_a_template_needs_plain_prompts(folder: Path, tmp_pa
 def test_a_template_without_a_system_turn(folder: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    copy = broken(folder, tmp_path)
+    copy = shutil.copytree(folder, tmp_path / "broken")
     tokenizer = AutoTokenizer.from_pretrained(copy)
     plain = tokenizer.chat_template
     refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"

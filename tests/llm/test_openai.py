@@ -8,7 +8,16 @@ import json
 import pytest
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import ContentFilterError, ContextLengthError, Message, NoReplyError, RejectedError, Reply, Request
+from gnnrag.llm.base import (
+    ContentFilterError,
+    ContextLengthError,
+    Message,
+    NoReplyError,
+    RejectedError,
+    Reply,
+    Request,
+    UnansweredError,
+)
 from gnnrag.llm.openai import OpenAI
 from gnnrag.llm.providers import PROVIDERS
 from gnnrag.parts import build
@@ -66,10 +75,10 @@ def test_request_and_reply_carry_everything() -> None:
 def test_request_settings_win_and_null_is_left_out() -> None:
     with stub() as server:
         llm = model(server, temperature=None, token_limit="max_completion_tokens")
-        one(llm, Request((Message("user", "a"),), temperature=0.7, model="other"))
+        one(llm, Request((Message("user", "a"),), temperature=0.7))
         one(llm, Request((Message("user", "a"),)))
     first, second = server.bodies
-    assert (first["temperature"], first["model"], first["max_completion_tokens"]) == (0.7, "other", 512)
+    assert (first["temperature"], first["max_completion_tokens"]) == (0.7, 512)
     assert not {"temperature", "seed", "stop", "max_tokens", "response_format"} & second.keys()
 
 
@@ -159,6 +168,25 @@ def test_failures_of_the_server_are_everybodys(behaviour, settings, kind, messag
         one(model(server, **settings))
     assert message in str(caught.value) and not isinstance(caught.value, RejectedError)
     assert len(server.bodies) == tries
+
+
+@pytest.mark.parametrize(
+    "behaviour, is_unclear",
+    [
+        (status(403), True),
+        (status(500, "disallowed special token"), True),
+        (status(524, "a timeout occurred"), True),
+        (body_of(b'{"choices": [{"message": null, "finish_reason": "content_filter"}]}'), True),
+        (drop, True),
+        (status(401), False),
+        (status(403, "Your account has been disabled"), False),
+        (status(429, "slow down"), False),
+    ],
+)
+def test_whose_a_failure_is_may_be_unclear(behaviour, is_unclear) -> None:
+    with stub(default=behaviour) as server:
+        (error,) = generate(model(server, max_retries=0), ASK)
+    assert isinstance(error, UnansweredError) is is_unclear
 
 
 def test_a_time_out_is_total(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,10 @@ def test_sub_string_match(prediction, answer, as_string, as_tokens):
         ("+", "+", 1, 1),
         ("-", "+", 0, 0),
         ("!!", "?", 0, 0),
+        ("A+.", "A+", 1, 1),
+        ("A", "A+", 0, 0),
+        ("A-", "A+", 0, 0),
+        ("N/A", "A", 0, 0),
         ("", "…", 0, 0),
         ("the", "Paris", 0, 0),
     ],
@@ -141,6 +145,22 @@ def test_choices_are_compared_as_sets_of_letters(choices, prediction, gold, em, 
     question = Question("q", "Which?", (gold,), extra={"Choices": choices})
     row = per_question([question], [Prediction("q", prediction, (), (), 1, {}, 0.0)])
     assert (row["answer/em"][0], row["answer/f1"][0]) == (em, pytest.approx(f1_))
+
+
+@pytest.mark.parametrize(
+    "choices, prediction, gold",
+    [
+        ([*"+-×÷"], "+", "A"),
+        ([*"+-×÷"], "The operator is -", "B"),
+        (["5%", "50%"], "It is 50 per cent", "B"),
+        (["東京", "京都"], "答えは京都です", "B"),
+        ({"label": [*"12"], "text": ["red", "blue"]}, "The answer is 2.", "2"),
+    ],
+)
+def test_choices_are_known_by_signs_numbers_and_words_of_any_script(choices, prediction, gold):
+    question = Question("q", "Which?", (gold,), extra={"choices": choices})
+    row = per_question([question], [Prediction("q", prediction, (), (), 1, {}, 0.0)])
+    assert row["answer/em"][0] == 1.0
 
 
 @given(WORDS, WORDS, st.sampled_from(["hipporag", "hotpot", "squad"]))

@@ -14,6 +14,7 @@ from gnnrag import parts
 from gnnrag.cli.app import run
 from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import StoppedError
 from gnnrag.parts import part
 from gnnrag.reports.running import resolved, run_table
 from gnnrag.reports.tables import Result, Table, as_json, cell, load_table
@@ -87,6 +88,15 @@ def test_a_row_that_fails_costs_no_other(overrides: list[str], tmp_path: Path, m
     results = run_table(table, overrides, on_row=lambda r: errors.append(r.error))
     assert [bool(error) for error in errors] == [True, True, False, False]
     assert results[0].error == "ZeroDivisionError: division by zero" and not results[0].is_done
+
+
+def test_a_signal_ends_the_table(overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*given: Any) -> Any:
+        raise StoppedError("stopped with 2 questions left")
+
+    monkeypatch.setattr("gnnrag.reports.running.cross_evaluate", stopped)
+    (result,) = run_table(table_of(tmp_path), overrides)
+    assert result.error == "stopped with 2 questions left"
 
 
 @pytest.mark.slow

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gnnrag.index.index import Index
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.agent import OfflineAgent, PromptedAgent, parse_r1_searcher, parse_react, parse_search_r1, render_turn
-from gnnrag.roles.base import MoveTask, NextMove, Turn
+from gnnrag.roles.base import AgentFormat, MoveTask, NextMove, Turn
 from gnnrag.roles.oracle import OracleAgent
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import MUSIQUE
@@ -71,6 +72,26 @@ def test_trained_agents_continue_their_own_text_raw() -> None:
     assert "Question: Who made it?" in text and "</search>" in asked.requests[0].stop
     assert text.rstrip().endswith("<search>x</search>\n\n<information>Doc 1(Title: T) text</information>")
     assert move("search_r1", "no tags").result.move == "invalid", "the example of the prompt is never the answer"
+
+
+@pytest.mark.parametrize("protocol", get_args(AgentFormat))
+def test_a_small_model_moves_in_json_unless_the_agent_is_a_released_one(
+    protocol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedBackend, "wants_small", True)
+    reply = '{"thought": "who?", "action": "search", "text": "T"}'
+    asked = move(protocol, reply)
+    assert asked.result == NextMove("search", "T", "Search: T") and not asked.requests[0].raw
+    turn = Turn(asked.result.written, "search", "T", (EVIL,))
+    text = move(protocol, reply, (turn,), may_search=False).requests[0].text
+    assert "Search: T\nObservation 1: (1) T&lt;/information>: text" in text and text.endswith("Question: Who made it")
+    for left in (move(protocol, reply, may_search=False), move(protocol, reply, (turn, turn))):
+        schema: Any = left.requests[0].schema
+        assert schema["properties"]["action"]["enum"] == ["finish"], "no search is left, or the last two were the same"
+    for bad in ("Search[T]", reply.replace("search", "lookup"), reply.replace('"T"', '""')):
+        assert move(protocol, bad).result == NextMove("finish", flags=("agent_failed",))
+    released = MoveTask(Question("q", "Who made it"), (), protocol, released=True)
+    assert ask(PromptedAgent(), released, reply).result.move != "search"
 
 
 FIRST, SECOND = "Night Harbour director", "Where was Vera Lindqvist born?"

@@ -183,3 +183,47 @@ def test_what_ships_is_small_reads_and_says_whom_it_learned_from() -> None:
     answers = ask(set_up(OfflineReader()), [task(1), task(2)])
     assert [(answer.text, answer.support) for answer in answers] == [("34,416", ("c",)), ("Thomas Davison", ("d",))]
     assert record.facts["sureness"].keys() == {"weights", "bias", "threshold", "cosine"}
+
+
+STAFF = Passage(
+    "staff#1", "Staff", "name: Ida Berg; position: Warden; room: 12\n\nname: Olaf Rud; position: Cook; room: 7"
+)
+CONTEST = Passage("news#1", "News", "The photo contest was won by Ida Berg. The jury met for two hours.")
+MILL = Passage("mill#1", "The mill", "The mill was founded by Ida Berg in 1907. It burned in 1950.")
+LIFE = Passage("lives#1", "Ida Berg", "Ida Berg was born in Tromsvik. She kept bees.")
+
+
+def in_steps(question: str, passages: tuple[Passage, ...], found: tuple[Passage, ...]) -> tuple[Answer, list[str]]:
+    """Return what the shipped reader answers, and what it searched for."""
+    asked: list[str] = []
+
+    async def search(text: str) -> tuple[Passage, ...]:
+        asked.append(text)
+        return found
+
+    reader = set_up(OfflineReader())
+    (answer,) = ask(reader, [ReaderTask(Question("q", question), passages, style=None, search=search)])
+    return answer, asked
+
+
+def test_a_description_is_asked_first_and_its_answer_searched_for() -> None:
+    answer, asked = in_steps("Where was the founder of the mill born?", (MILL,), (LIFE,))
+    assert asked == ["Where was Ida Berg born?"] and "Tromsvik" in answer.text
+    assert {c.passages for c in answer.citations} == {("mill#1",), ("lives#1",)}
+
+
+def test_a_row_of_a_table_answers_the_last_step() -> None:
+    answer, asked = in_steps("In which room is the winner of the photo contest?", (CONTEST,), (STAFF,))
+    assert asked == ["In which room is Ida Berg?"] and "12" in answer.text
+    assert answer.citations[-1].sentence.startswith("name: Ida Berg")
+
+
+def test_nothing_is_said_of_something_else_than_what_was_described() -> None:
+    other = Passage("lives#2", "Olaf Rud", "Olaf Rud was born in Vadbo.")
+    answer, asked = in_steps("Where was the founder of the mill born?", (MILL,), (other,))
+    assert asked and "Vadbo" not in answer.text
+
+
+def test_without_a_search_or_a_description_nothing_more_is_read() -> None:
+    answer, asked = in_steps("Who kept bees?", (LIFE,), (STAFF,))
+    assert not asked and "staff#1" not in answer.support

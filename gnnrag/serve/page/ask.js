@@ -264,7 +264,8 @@ function finish(one, data, question) {
   for (const cited of data.citations) (sources[cited.number] ??= []).push(cited);
   const note = (words) => one.notes.append(el("p", { class: "soft" }, words));
   if (data.question !== question) note(`Asked as: ${data.question}`);
-  if (data.text && !data.usage.llm_calls) note(`Read without a language model${data.confidence ? `, sure to ${Math.round(100 * data.confidence)}%` : ""}: see whether the sources bear it out.`);
+  if (data.form === "quoted") note("No answer is certain: these are the sentences nearest to the question.");
+  else if (data.text && !data.usage.llm_calls) note(`Read without a language model${data.confidence ? `, sure to ${Math.round(100 * data.confidence)}%` : ""}: see whether the sources bear it out.`);
   const rows = sources.flat().map((cited) => [cited, rowOf(cited.sentence)]).filter(([, row]) => row);
   if (rows.length && !one.text.querySelector("table")) one.notes.append(table(rows.map(([, row]) => new Map([...row].map(([name, value]) => [name, [value]]))), rows.map(([cited]) => mark(cited))));
   const quotes = (group) => group.flatMap((cited) => [rowOf(cited.sentence) ? null : el("p", { class: "quote" }, cited.sentence), cited.supported ? null : el("p", { class: "soft" }, "The passage does not bear this out.")]);

@@ -1,0 +1,90 @@
+"""Descriptions in a question: what it does not name but describes, as in `the architect of the opera house`.
+
+A question with one takes two steps: who that is, and what is asked of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+LONGEST = 400  # characters of a question that is taken apart
+_BEGIN = re.compile(r"\b[Tt]he (?P<noun>[a-z][\w'’-]*(?: [a-z][\w'’-]*){0,2}?) (?P<link>of|who|that|which|whose) ")
+_WHOLE = re.compile(r"(?:who|what|which)(?: (?:is|was|are|were))?(?: the (?:\w+ )?name of)?", re.IGNORECASE)
+_CHOICE = re.compile(r",? or |, ")
+_AUXILIARY = re.compile(r"\b(?P<do>did|does|do)\b|\b(?:was|were|is|are)\b", re.IGNORECASE)
+_PARTICIPLE = re.compile(r"(?:\w{2,}(?:ed|en)|born|sung|held|built|sent|set|led|sold|made|\w*(?:wn|und|ught))\b")
+_JOINING = re.compile(
+    r"the|an?|of|in|on|at|to|for|with|by|from|and|or|his|her|its|their|that|which|who|whose|as|into", re.IGNORECASE
+)
+_PEOPLE = re.compile(
+    r"(?:\w{2,}(?:er|or|ist|ian|ect|man|woman)|\w*(?:head|chief|king|queen|captain|president|boss|person|people|one))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the characters [start, end) of a question describe, and the question that asks what it is."""
+
+    start: int
+    end: int
+    question: str
+
+
+def descriptions(question: str) -> list[list[Description]]:
+    """Return the descriptions in a question, innermost first, each with all the places where it may end.
+
+    The question's own subject is none, in `Who is the author of X?`: asking what that is would ask the same again.
+    """
+    body = question.rstrip(" ?.!")
+    if len(body) > LONGEST:
+        return []
+    found = [each for begin in _BEGIN.finditer(body) for each in _ended(body, begin)]
+    rows = groupby(sorted(found, key=lambda each: -each.start), key=lambda each: each.start)
+    return [[*row] for _, row in rows]
+
+
+def _ended(body: str, begin: re.Match[str]) -> Iterator[Description]:
+    if any(map(_JOINING.fullmatch, begin["noun"].split())):
+        return
+    before = body[: begin.start()]
+    for end in _ends(body, begin.end(), before):
+        if end == len(body) and _WHOLE.fullmatch(before.strip()):
+            continue
+        noun, link, rest = begin["noun"], begin["link"], body[begin.end() : end]
+        genitive = "'s" if link == "whose" else ""
+        is_person = link == "who" or bool(_PEOPLE.fullmatch(noun.split()[-1]))
+        if noun in ("person", "one") and link in ("who", "that"):
+            asked = f"Who {rest}?"
+        elif link in ("of", "who"):
+            asked = f"{'Who' if is_person else 'What'} is the {noun} {link} {rest}?"
+        else:
+            asked = f"Which {noun}{genitive} {rest}?"
+        yield Description(begin.start(), end, asked)
+
+
+def _ends(body: str, start: int, before: str) -> Iterator[int]:
+    """Yield where a description may end whose last part begins at `start`, the likeliest first."""
+    if choice := _CHOICE.search(body, start):
+        yield choice.start()
+        return
+    verbs = list(_AUXILIARY.finditer(before))
+    if not verbs or not verbs[-1]["do"]:
+        participles = verbs and [at for at in _blanks(body, start) if _PARTICIPLE.match(body, at + 1)]
+        yield from participles or [len(body)]
+        return
+    yield from reversed(_blanks(body, start))
+
+
+def _blanks(body: str, start: int) -> list[int]:
+    """Return the blanks between a word that may end a description and one that may go on with the question."""
+    blanks = [match.start() for match in re.finditer(" ", body) if match.start() > start]
+    return [
+        at
+        for at in blanks
+        if not _JOINING.fullmatch(body[start:at].split()[-1])
+        and (following := body[at + 1 :].split()[0]).islower()
+        and not _JOINING.fullmatch(following)
+    ]
