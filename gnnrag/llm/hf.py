@@ -235,9 +235,7 @@ class HF(LocalModel):
 
     device: str = "auto"  # auto: a GPU where there is one; cpu, cuda, cuda:1, mps
     max_batch: Annotated[int, Ge(1)] = 16  # requests that are answered together; 1: no rounding by its neighbours
-    batch_tokens: Annotated[int, Ge(1)] = (
-        32768  # most rows times (longest prompt + longest reply) of a batch: its memory
-    )
+    batch_tokens: Annotated[int, Ge(1)] = 32768  # most rows times (longest prompt + longest reply) of a batch
 
     grammar = "xgrammar"
 
