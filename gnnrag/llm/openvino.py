@@ -152,6 +152,10 @@ _PLAIN = {
     "number": r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,8})?",
 }
 _MOST_CHOICES = 1000  # of an integer between bounds
+_LETTER = _STRING.replace("x1f]", "x1f ]")
+# Characters of a text. Longer ones are counted in words of six, as a state for each character takes minutes to compile,
+# and so is the last word: a model that may write no space goes on without. Then keys of an object without fixed names.
+_COUNTED, _LAST, _MOST_KEYS = 20, 12, 9
 
 
 def pattern_of(schema: Mapping[str, Any]) -> str:
@@ -173,6 +177,9 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
     ):
         parts = [f"{re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in schema["properties"].items()]
         return rf"\{{{', '.join(parts)}\}}"
+    if kind == "object" and isinstance(values := schema.get("additionalProperties"), Mapping):
+        pair = f'"{_STRING}{{1,{_COUNTED}}}": {pattern_of(values)}'
+        return rf"\{{({pair}(, {pair}){{0,{_MOST_KEYS}}})?\}}"
     low, high = (
         schema.get(name) for name in (("minItems", "maxItems") if kind == "array" else ("minLength", "maxLength"))
     )
@@ -180,6 +187,8 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
         item = pattern_of(schema["items"])
         more = "" if high == 1 else f"(, {item}){{{max((low or 1) - 1, 0)},{'' if high is None else high - 1}}}"
         return rf"\[{item}{more}\]" if low else rf"\[({item}{more})?\]"
+    if kind == "string" and high is not None and high > _COUNTED:
+        return rf'"({_LETTER}+( {_LETTER}+){{0,{high // 6}}}( {_LETTER}{{1,{_LAST}}})?)?"'
     if kind == "string":
         return f'"{_STRING}{{{low or 0},{"" if high is None else high}}}"'
     if kind in _PLAIN:

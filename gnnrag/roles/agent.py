@@ -13,7 +13,7 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, ThoughtsTask, Turn
-from gnnrag.roles.parsing import LINE_START, ReplyModel, need_answer, read_as
+from gnnrag.roles.parsing import LINE_START, ReplyModel, Text, need_answer, read_as
 from gnnrag.roles.prompting import PromptedPart, Prompter
 from gnnrag.roles.thoughts import ThinkingRole
 from gnnrag.session import Session, normalised
@@ -97,14 +97,13 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
 
 class SmallMove(ReplyModel):
     action: Literal["search", "finish"]
-    text: str
+    text: Text
 
 
 def parse_small(text: str) -> NextMove:
-    """Return the move of a reply in JSON; MalformedError where it is no `SmallMove`, or names nothing."""
+    """Return the move of a reply in JSON; MalformedError where it is no `SmallMove`."""
     reply = read_as(SmallMove, text)
-    need_answer(reply.text, "")
-    return NextMove(reply.action, reply.text.strip(), f"Search: {reply.text.strip()}")
+    return NextMove(reply.action, reply.text, f"Search: {reply.text}")
 
 
 def parse_react(text: str) -> NextMove:

@@ -42,9 +42,6 @@ class ChainFact(ReplyModel):
     object: Text
     passage: int = 0  # none
 
-    def __str__(self) -> str:
-        return f"{self.subject} - {self.relation} - {self.object} [{self.passage or 'MISSING'}]"
-
 
 class ChainReply(ReplyModel):
     facts: Annotated[list[ChainFact], Rows, Field(min_length=1)]
@@ -59,7 +56,8 @@ def parse_chain(text: str, question: str = "") -> Chain:
     text = need_answer(plain(text), question)
     if text.startswith("{"):
         reply = read_as(ChainReply, text)
-        return Chain("\n".join(dict.fromkeys(map(str, reply.facts))), tuple(reply.bridges))
+        lines = (f"{f.subject} - {f.relation} - {f.object} [{f.passage or 'MISSING'}]" for f in reply.facts)
+        return Chain("\n".join(dict.fromkeys(lines)), tuple(reply.bridges))
     line = _BRIDGES.search(text)
     # Semicolons are asked for; commas separate only where there are none, as names may hold commas.
     names = re.split(r";" if line and ";" in line[1] else r",", line[1]) if line else []

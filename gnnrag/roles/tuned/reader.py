@@ -116,7 +116,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             exact = await asyncio.to_thread(self._tables.answer, shown, session.filter is not None)
             if exact is not None:
                 return exact
-        (answer,) = await self._batcher.results([task])
+        (answer,) = await self._batcher([task])
         if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
             return answer
         return await self._in_steps(task, answer, session) or answer
@@ -179,7 +179,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if exact is not None:
             return exact
         passages = {passage.id: passage for each in task.passages if (passage := _without_rows(each)).text}
-        (answer,) = await self._batcher.results([replace(task, passages=tuple(passages.values()), style="short")])
+        (answer,) = await self._batcher([replace(task, passages=tuple(passages.values()), style="short")])
         cited = [(id_, _sentence_with(answer.text, passages[id_].text, task.question.text)) for id_ in answer.support]
         if answer.flags or not cited:
             return Answer("")

@@ -61,12 +61,9 @@ class IndexTasks:
         """Return one result for each task, in order.
 
         After an error no result of these tasks is returned, not even of those that were finished: hand over no more
-        than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`.
-
-        Raises:
-            ConfigError: the writer has no such implementation, or is prompted and no model is configured.
-            BudgetError: `max_calls` or `max_tokens` is used up.
-            LLMError: a call failed for good, and the server is at fault.
+        than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`. ConfigError: the
+        writer has no such implementation, or lacks a model. BudgetError: `max_calls` or `max_tokens` is used up.
+        LLMError: a call failed for good, and the server is at fault.
         """
         writer = self._writer(name)
         return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
