@@ -316,8 +316,6 @@ class Index:
             asked = Query(_text(query), top_k=k, filter=condition)
             session = Session(f"search-{next(self._numbers)}")
             (ranking,) = await parts.loop.search([asked], session)
-            if isinstance(ranking, Exception):
-                raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
             return [SearchHit(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
 

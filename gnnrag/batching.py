@@ -35,21 +35,17 @@ class MicroBatcher(Generic[ItemT, ResultT]):
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1)
 
-    async def __call__(self, items: Sequence[ItemT]) -> list[ResultT | Exception]:
-        """Return one result for each item; an item whose computation failed gives its exception."""
+    async def __call__(self, items: Sequence[ItemT]) -> list[ResultT]:
+        """Return one result for each item. What was raised for one of them is raised here, whatever its batch held."""
         futures = [asyncio.get_running_loop().create_future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
-        return await asyncio.gather(*futures, return_exceptions=True)  # type: ignore[return-value]
-
-    async def results(self, items: Sequence[ItemT]) -> list[ResultT]:
-        """The same, but the first exception among the results is raised."""
-        found = await self(items)
-        for result in found:
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        for result in results:
             if isinstance(result, Exception):
                 raise result
-        return cast(list[ResultT], found)
+        return cast(list[ResultT], results)
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # let every question that is ready put its queries in

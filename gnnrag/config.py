@@ -77,7 +77,6 @@ class DataConfig:
     titles: bool = True  # false: drop the titles of passages
     chunk_words: int = 100  # own documents: approximate words per passage
     chunk_overlap: int = 0  # own documents: words that adjacent passages share
-    missing_gold: Literal["error", "drop"] = "error"  # when a gold passage is not in the corpus
 
 
 @dataclass

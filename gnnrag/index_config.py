@@ -48,7 +48,7 @@ class EmbedderConfig:
 class TextConfig:
     """How text is cut into sentences and phrases."""
 
-    # Who finds phrases; blank:en: rules; spacy: an installed English model; auto: that, else rules; or a name, a folder
+    # Who finds phrases: blank:en: rules; spacy: the papers' English model; or the name or folder of a spaCy model
     language: str = "blank:en"
     phrase_rules: Literal["clean", "official"] = "clean"  # needs a tagger
     splitter: Literal["rules", "blingfire"] = "rules"  # of sentences; blingfire: MGranRAG's, needs the extra `spacy`

@@ -44,7 +44,6 @@ class Session:
     cost: float = 0.0
     cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
-    seen: dict[tuple[Hashable, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
     counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # queries already in the counts
     traceback: str = ""  # of the first part that raised, for the log
     failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
@@ -60,10 +59,6 @@ class Session:
             self.counts["retriever_calls"] += 1
             self.counts["duplicate_query"] += int(key in self.counted)
             self.counted.add(key)
-
-    def spelling(self, query: Query) -> str:
-        """Return the first spelling of a query in this question. Case and spaces do not tell queries apart."""
-        return self.seen.setdefault(_same(query), query.text)
 
     def flag(self, role: str, *names: str) -> None:
         """Count failures and fallbacks (`parse_failure`, `verifier_failed`, ...) under their role."""

@@ -70,8 +70,3 @@ def test_a_part_and_an_index_go_over_http_and_a_run_names_them(
 def test_wrong_names(repo: str) -> None:
     with pytest.raises(ConfigError, match="hub: "):
         gnnrag.from_pretrained(repo)
-
-
-def test_what_is_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="none"):
-        gnnrag.push_to_hub(tmp_path / "none", "us/none")

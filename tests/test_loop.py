@@ -19,7 +19,6 @@ from gnnrag.methods.bdtr import BDTR
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
-from gnnrag.run import loop as loop_module
 from gnnrag.run.loop import Loop
 from gnnrag.run.rundir import RunDir
 from gnnrag.session import Budget, Session
@@ -227,90 +226,25 @@ def test_rankings_by_a_fallback_are_counted() -> None:
     assert prediction.usage["flags"] == {"dense_fallback": 1}
 
 
-def test_a_failure_is_not_remembered() -> None:
-    """Only good rankings are kept for queries that come again."""
-
-    class Flaky(ToyRetriever):
-        def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-            if queries[0].text == self.fail_at:
-                self.fail_at = ""
-                raise OSError("once")
-            return super().retrieve(queries)
-
-    rounds = ([Query("y")], [Query("x")], [Query("x")])
-    retriever = Flaky({"x": {"a": 1.0}, "y": {"b": 1.0}})
-    retriever.fail_at = "x"
-    prediction, _ = answer_one(Asks(*rounds), retriever)
-    assert set(prediction.ranking) == {"a", "b"}
-    assert prediction.usage["flags"] == {"duplicate_query": 1, "retriever_failed": 1}
-
-
-def test_damage_is_never_taken_for_an_empty_list() -> None:
-    """Also in a later round, where another failure would only empty one list."""
+def test_a_retrieval_that_fails_is_the_questions_error() -> None:
     table: dict[str, Any] = {"y": {"b": 1.0}, "x": ArtefactError("bm25 is damaged")}
     prediction, _ = answer_one(Asks([Query("y")], [Query("x")]), ToyRetriever(table))
     assert prediction.error == "bm25 is damaged"
 
 
 # ------------------------------------------------------------------------------------------------- repeated queries
-def test_repeats_are_retrieved_once_and_counted_per_question() -> None:
+def test_repeats_are_counted_per_question() -> None:
     retriever = ToyRetriever({"x": {"a": 1.0}})
     method = Asks([Query("x"), Query("y")], [Query("x", origin="fast"), Query(" X ")])
     results = answer_all(method, retriever, QUESTIONS[:2], concurrency=1)
     for prediction, _ in results:
         assert prediction.usage["retriever_calls"] == 4 and prediction.usage["flags"] == {"duplicate_query": 2}
-    assert retriever.asked == ["x", "y"], "neither kind nor case makes another query of it"
-
-
-@pytest.mark.parametrize("length, times", [(loop_module.LONGEST_KEPT, 1), (loop_module.LONGEST_KEPT + 1, 2)])
-def test_the_ranking_of_a_long_query_is_not_kept(length: int, times: int) -> None:
-    """A client of the server may send any number of them."""
-    retriever = ToyRetriever({"x" * length: {"a": 1.0}})
-    prediction, _ = answer_one(Asks([Query("x" * length)], [Query("x" * length)]), retriever)
-    assert prediction.ranking == ("a",) and len(retriever.asked) == times
 
 
 def test_a_query_that_asks_for_more_is_another_query() -> None:
     method = Asks([Query("x", top_k=2)], [Query("x", top_k=4)])
     prediction, _ = answer_one(method, ToyRetriever({"x": {f"d{i}": 9.0 - i for i in range(9)}}))
     assert prediction.ranking == ("d0", "d1", "d2", "d3")
-
-
-def test_rankings_that_took_roles_belong_to_one_question() -> None:
-    """What the roles did is counted where it was asked for, whichever question comes first."""
-
-    class Keywords(ToyRetriever):
-        asks_roles = True
-
-        async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
-            session.flag("keywords", "empty")
-            return self.retrieve(queries)
-
-    results = answer_all(Asks([Query("x")], [Query("x")]), Keywords({}), QUESTIONS[:3], concurrency=1)
-    assert [session.by_role["keywords"]["empty"] for _, session in results] == [1, 1, 1]
-
-
-def test_a_ranking_that_falls_out_of_the_cache_while_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "CACHE_SIZE", 1)
-    rounds = [[Query("x"), Query(f"y{i}")] for i in range(4)]
-    results = answer_all(Asks(*rounds), ToyRetriever({"x": {"a": 1.0}}), QUESTIONS, concurrency=7)
-    assert {p.error for p, _ in results} == {None} and {p.ranking for p, _ in results} == {("a",)}
-
-
-def test_no_question_decides_how_another_spells_its_query() -> None:
-    """Case decides about names: a ranking must not depend on which question comes first, or on what is in the cache."""
-    table = {"Reading": {"town": 1.0}, "reading": {"hobby": 1.0}}
-
-    class PerQuestion(Asks):
-        async def start(self, question: Question, session: Session) -> State:
-            self.rounds = [[Query(text)] for text in spellings[question.id]]
-            return await super().start(question, session)
-
-    one, two = QUESTIONS[:2]
-    spellings = {one.id: ["Reading", "reading"], two.id: ["reading"]}
-    for order in ((one, two), (two, one)):
-        results = answer_all(PerQuestion(), ToyRetriever(table), order, concurrency=1)
-        assert {p.question_id: p.ranking for p, _ in results} == {one.id: ("town",), two.id: ("hobby",)}
 
 
 # ------------------------------------------------------------------------------------------------------- rounds

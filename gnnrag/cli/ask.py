@@ -30,12 +30,7 @@ from gnnrag.index.index import closure, exists
 from gnnrag.io import well_formed
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, where
-from gnnrag.run.evaluate import (
-    index_settings,
-    needed_stages,
-    open_index,
-    require_index_or_data,
-)
+from gnnrag.run.evaluate import needed_stages, open_index, require_index_or_data
 from gnnrag.text.sentences import excerpt
 
 PAD = " " * 6
@@ -71,9 +66,12 @@ def ask(
     overrides = with_chosen_model(source, overrides)
     config = load_config(EvaluateConfig, source, overrides)
     require_index_or_data(config.index, is_given("data.path", source, overrides))
-    place = _brought_up_to_date(config, is_alone=source is None and not is_given("data", None, overrides))
+    is_alone, path = source is None and not is_given("data", None, overrides), config.index.path
+    # An index that is named without data keeps its passages as they are.
+    place = path if is_alone and path and exists(path) else _brought_up_to_date(config)
     given = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in overrides)}
     with Index(place, config=source, settings=given) as index:
+        _make_what_it_lacks(index.stored, config)
         if not question:
             _converse(index)
             return 0
@@ -87,25 +85,25 @@ def ask(
     return 0 if answer.error is None else 1
 
 
-def _brought_up_to_date(config: EvaluateConfig, is_alone: bool) -> Path | str:
-    """Make what the index of a config lacks, and return where it is; `is_alone`: its passages stay as they are."""
-    path = config.index.path
-    if is_alone and path and exists(path):
-        with progress_bar() as advance:
-            index = stored.Index(path, index_settings(config), advance)
-            lacking = [name for name in closure(needed_stages(config), index.config) if not index.has(name)]
-            if lacking:
-                who = f"method={config.method.name} on retriever={config.retriever.name}"
-                note(f"the index lacks {', '.join(lacking)} for {who}: made now, once")
-            for name in lacking:
-                index.folder(name)
-        return path
+def _brought_up_to_date(config: EvaluateConfig) -> Path | str:
+    """Build the index of a config's data, or let it follow their changes, and return where it is."""
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with progress_bar() as advance:
         index = open_index([config], data.name, data.passages, advance)
     if data.report:
         write_report(index.root, data.report)
     return index.place
+
+
+def _make_what_it_lacks(index: stored.Index, config: EvaluateConfig) -> None:
+    """Make the artefacts that a config's parts read and the index does not have."""
+    lacking = [name for name in closure(needed_stages(config), index.config) if not index.has(name)]
+    if lacking:
+        who = f"method={config.method.name} on retriever={config.retriever.name}"
+        note(f"the index lacks {', '.join(lacking)} for {who}: made now, once")
+    with progress_bar() as index.progress:
+        for name in lacking:
+            index.folder(name)
 
 
 def _converse(index: Index) -> None:

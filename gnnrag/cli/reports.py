@@ -28,7 +28,7 @@ from gnnrag.metrics.replies import is_error
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.running import outline, run_table
-from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
+from gnnrag.reports.tables import Result, Table, cells, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
 TESTS = {
@@ -86,7 +86,6 @@ def reproduce(
         list[str], typer.Option(help="rows whose names hold this, or one of several: bm25,chg; may be given again")
     ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
-    plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> int:
@@ -106,8 +105,6 @@ def reproduce(
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; configs/papers/README.md lists them")
     changes = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
     spec = retitled(load_table(source, changes), changes)
-    if plot and not spec.plot:
-        raise GnnragError(f"{source} is a table: there is nothing to draw")
     asked = [text.casefold().split(",") for text in only]
     rows = [row for row in spec.rows if all(any(text in row.name.casefold() for text in texts) for texts in asked)]
     if not rows:
@@ -118,9 +115,6 @@ def reproduce(
     with _row_progress() as callbacks:
         results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
     print(shown(spec, results, form))
-    if plot:
-        draw(spec, results, plot)
-        note(str(plot))
     return _has_problem(results)
 
 

@@ -20,7 +20,6 @@ from gnnrag.datasets import folder, hipporag, jsonl, kb, kgqa, long_documents
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import FileReport
-from gnnrag.datasets.hipporag import MissingGold
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import OnProgress, Passage, Question, no_progress
@@ -88,7 +87,6 @@ def load_dataset(
     titles: bool = True,
     chunk_words: int = 100,
     chunk_overlap: int = 0,
-    missing_gold: MissingGold = "error",
 ) -> Dataset:
     """Return the corpus at `path` with its questions. The arguments are the fields of `DataConfig`.
 
@@ -108,11 +106,11 @@ def load_dataset(
         nodes = {passage.id: kgqa.nodes_of(passage) for passage in passages}
     elif source.layout == "long" and questions is None:
         cut = Chunking(chunk_words, chunk_overlap)
-        passages, loaded = long_documents.load(source.path, cut, skips, missing_gold)
+        passages, loaded = long_documents.load(source.path, cut, skips)
         asked = _asked(loaded, limit, sample, sample_seed, skips)
     else:
         passages = _passages(source, Chunking(chunk_words, chunk_overlap), skips)
-        loaded = _questions(source, questions, split, limit, passages, skips, missing_gold)
+        loaded = _questions(source, questions, split, limit, passages, skips)
         asked = _asked(loaded, None if source.layout == "kb" else limit, sample, sample_seed, skips)
     if (source.path / kb.FILE).is_file():
         nodes = kb.passage_nodes(source.path)
@@ -184,7 +182,7 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
     if source.layout == "long":
-        return long_documents.load(source.path, chunking, skips, missing_gold=None)[0]
+        return long_documents.load(source.path, chunking, skips, has_questions=False)[0]
     fix = f"use gnnrag evaluate configs/evaluate/kgqa.yaml data.path={source.path}"
     raise DataError(source.path, f"has a graph for each question, and no corpus without questions; {fix}")
 
@@ -196,7 +194,6 @@ def _questions(
     limit: int | None,
     passages: list[Passage],
     skips: Skips,
-    missing_gold: MissingGold,
 ) -> list[Question]:
     if source.layout == "kb":
         return kb.load_questions([Path(file)] if file else kb.question_files(source.path, split), passages, limit)
@@ -206,7 +203,7 @@ def _questions(
         return []  # own documents without questions, or one of them
     path = Path(file or jsonl.split_file(source.path, split))
     if path.suffix == ".json":
-        return hipporag.load_questions(path, passages, skips, missing_gold)
+        return hipporag.load_questions(path, passages, skips)
     return jsonl.load_questions(path, {passage.id for passage in passages}, source.path)
 
 

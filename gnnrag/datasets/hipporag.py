@@ -11,15 +11,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
 from gnnrag.datasets.jsonl import Skips, is_unanswerable, new_id, parse_row, read_objects
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
-
-MissingGold = Literal["error", "drop"]
 
 _MUSIQUE_ID = re.compile(r"(\dhop\d*)__")
 _ANSWERS = ("answer", "gold_ans", "reference", "obj", "answers")
@@ -37,7 +35,7 @@ class _PassageRow(BaseModel):
 
 
 def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
-    """Return passages `NAME-<position in the file>`, no repeated or empty ones; DataError: broken file, or none."""
+    """Return passages `NAME-<position in the file>`, no repeated or empty ones; DataError: a broken file."""
     passages: dict[tuple[str, str], Passage] = {}
     for i, row in enumerate(read_objects(path, "passages")):
         fields = parse_row(_PassageRow, path, row, f"passage {i}")
@@ -46,22 +44,15 @@ def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
             skips.add("empty passage", passage.id)
         elif (first := passages.setdefault((passage.title, passage.text), passage)) is not passage:
             skips.add("duplicate passage", f"{passage.id} (same as {first.id})")
-    if not passages:
-        raise DataError(path, "holds no passages; expected a list of objects with 'title' and 'text'")
     return list(passages.values())
 
 
-def load_questions(
-    path: Path,
-    passages: Iterable[Passage],
-    skips: Skips,
-    missing_gold: MissingGold = "error",
-) -> list[Question]:
+def load_questions(path: Path, passages: Iterable[Passage], skips: Skips) -> list[Question]:
     """Return the questions of `NAME.json`, with gold as passage ids; one without an id is called `NAME-q<position>`.
 
-    `missing_gold`: `error` stops at gold that is not in the corpus, `drop` leaves its question out. PopQA stores
-    `possible_answers` and `o_aliases` as JSON inside a string, which is decoded: the published scripts take it as one
-    alias, which no reader ever matches. DataError: a broken file, an unknown shape, or by `missing_gold`.
+    PopQA stores `possible_answers` and `o_aliases` as JSON inside a string, which is decoded: the published scripts
+    take it as one alias, which no reader ever matches. DataError: a broken file, an unknown shape, or gold that is not
+    in the corpus.
     """
     name, finder = path.stem, _Finder(passages)
     seen: dict[str, object] = {}
@@ -71,26 +62,17 @@ def load_questions(
         row_id = new_id(seen, f"{name}-q{i}" if given_id is None else str(given_id), row, skips)
         if row_id is None:
             continue
-        where = f"question {row_id!r} (number {i})"
         try:
             questions.append(_question(row, row_id, finder))
-        except _GoldNotFoundError as error:
-            if missing_gold != "drop":
-                raise DataError(path, f"{where}: {error}") from error
-            skips.add("gold passage not in the corpus", row_id)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise DataError(path, f"{where} has an unknown shape: {error!r}; its keys are {', '.join(row)}") from error
-    if not questions:
-        raise DataError(path, f"holds no usable questions. {skips.summary()}".strip())
+            where = f"question {row_id!r} (number {i})"
+            raise DataError(path, f"{where} cannot be read: {error}; its keys are {', '.join(row)}") from error
     if finder.by_title:
         skips.notes.append(f"{len(finder.by_title)} gold passages were matched by their title, as their text differs")
     return questions
 
 
 def _question(row: Mapping[str, Any], row_id: str, finder: _Finder) -> Question:
-    text = row["question"]
-    if not (isinstance(text, str) and text.strip()):
-        raise ValueError("'question' is empty or no string")
     paragraphs = {p.get("idx", i): _paragraph(p) for i, p in enumerate(row.get("paragraphs", []))}
     steps = [
         (str(step["question"]), str(step["answer"]), paragraphs.get(step.get("paragraph_support_idx")))
@@ -99,7 +81,7 @@ def _question(row: Mapping[str, Any], row_id: str, finder: _Finder) -> Question:
     match = _MUSIQUE_ID.match(str(row.get("id", "")))
     return Question(
         id=row_id,
-        text=text,
+        text=str(row["question"]),
         answers=_answers(row),
         type=match[1] if match else str(row.get("type", "unknown")),
         gold=tuple(dict.fromkeys(finder.find(gold) for gold in _gold_texts(row))),
@@ -158,10 +140,6 @@ def _paragraph(paragraph: Mapping[str, Any]) -> _GoldText:
     return paragraph["title"], (text,)
 
 
-class _GoldNotFoundError(Exception):
-    """A gold passage is not in the corpus."""
-
-
 class _Finder:
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.by_title: set[str] = set()
@@ -180,8 +158,7 @@ class _Finder:
         if len(same_title) == 1:
             self.by_title.add(same_title[0])
             return same_title[0]
-        problem = f"gold passage {title!r} is not in the corpus ({len(same_title)} passages have its title)"
-        raise _GoldNotFoundError(f"{problem}; missing_gold=drop leaves such questions out")
+        raise ValueError(f"gold passage {title!r} is not in the corpus ({len(same_title)} passages have its title)")
 
 
 def _squeezed(text: str) -> str:

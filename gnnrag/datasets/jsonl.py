@@ -194,21 +194,19 @@ class _QuestionRow(_Row):
 
 
 def load_passages(path: Path) -> list[Passage]:
-    """Return passages in file order; DataError: a broken line, a repeated id, an empty text, or no passage."""
+    """Return passages in file order; DataError: a broken line, a repeated id, or an empty text."""
     passages = []
     for line, _, row in read_jsonl_by_id(path):
         fields = parse_row(_PassageRow, path, row, line=line)
         metadata = own_fields(fields.model_extra) if fields.model_extra else {}
         passages.append(Passage(fields.id, fields.title, fields.text, metadata=metadata))
-    if not passages:
-        raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
     return with_one_type(passages) if any(passage.metadata for passage in passages) else passages
 
 
 def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpus: str | Path = "") -> list[Question]:
     """Return questions in file order; `passage_ids` None leaves gold unchecked, `corpus` names theirs in errors.
 
-    Raises DataError for a broken line, a repeated id, a gold passage that is not in the corpus, or no question.
+    Raises DataError for a broken line, a repeated id, or a gold passage that is not in the corpus.
     """
     known = None if passage_ids is None else frozenset(passage_ids)
     questions = []
@@ -216,8 +214,6 @@ def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpu
         questions.append(_question(path, line, row))
         if known is not None:
             _check_gold(path, line, questions[-1], known, corpus)
-    if not questions:
-        raise DataError(path, "holds no questions; each line must be an object with 'id', 'question' and 'answers'")
     return questions
 
 

@@ -19,7 +19,6 @@ from typing import Any
 from gnnrag.datasets.chunk import Chunking, document_of
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.hipporag import MissingGold
 from gnnrag.datasets.jsonl import Skips, is_unanswerable, new_id, read_json, read_jsonl, read_objects
 from gnnrag.errors import DataError
 from gnnrag.text.normalise import find_words
@@ -41,12 +40,12 @@ def is_release(path: Path) -> bool:
 
 
 def load(
-    path: Path, chunking: Chunking, skips: Skips, missing_gold: MissingGold | None = "error"
+    path: Path, chunking: Chunking, skips: Skips, has_questions: bool = True
 ) -> tuple[list[Passage], list[Question]]:
     """Return passages `DOCUMENT#1`, `DOCUMENT#2`, ... and questions.
 
-    `missing_gold`: `error` stops at evidence from a document that is not there, and keeps a question none of whose
-    statements is found; `drop` leaves both out; None: no questions at all. DataError: a broken file, or no text.
+    A question none of whose statements of evidence is found has no gold. DataError: a broken file, or evidence from a
+    document that is not there.
     """
     chunking.check()
     read: Any = _reader(path)
@@ -59,9 +58,7 @@ def load(
         blocks = [Block("text", paragraph) for paragraph in text.split("\n\n")]
         parts = cut_document(Document(title, blocks), chunking, "")
         passages += [replace(part, id=f"{name}#{number}", place="") for number, part in enumerate(parts, start=1)]
-    if not passages:
-        raise DataError(path, "holds no text")
-    return passages, _with_gold(path, rows, passages, skips, missing_gold) if missing_gold else []
+    return passages, _with_gold(path, rows, passages, skips) if has_questions else []
 
 
 def _reader(path: Path) -> Callable[[Path, Skips], tuple[_Documents, list[_Asked]]] | None:
@@ -121,24 +118,14 @@ def _ultradomain(path: Path, skips: Skips) -> tuple[_Documents, list[_Asked]]:
 
 
 # ---------------------------------------------------------------------------------------------------------- evidence
-def _with_gold(
-    path: Path, rows: Sequence[_Asked], passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold
-) -> list[Question]:
+def _with_gold(path: Path, rows: Sequence[_Asked], passages: Sequence[Passage], skips: Skips) -> list[Question]:
     of = {name: _Words(list(group)) for name, group in groupby(passages, lambda passage: document_of(passage.id))}
     found, questions = Counter[str](), []
     for question, evidence in rows:
         if strange := next((document for document, _ in evidence if document not in of), None):
-            if missing_gold == "error":
-                problem = f"evidence of question {question.id!r} is from {strange!r}, not in the corpus"
-                raise DataError(path, f"{problem}; data.missing_gold=drop leaves such questions out")
-            skips.add("evidence from a document that is not in the corpus", question.id)
-            continue
+            raise DataError(path, f"evidence of question {question.id!r} is from {strange!r}, not in the corpus")
         gold = dict.fromkeys(id_ for document, said in evidence for id_ in of[document].places(said, found))
-        if evidence and not gold:
-            if missing_gold == "drop":
-                skips.add("no passage has the words of its evidence", question.id)
-                continue
-            found["without"] += 1
+        found["without"] += bool(evidence and not gold)
         questions.append(replace(question, gold=tuple(gold)))
     if found["reworded"] or found["lost"]:
         skips.notes.append(

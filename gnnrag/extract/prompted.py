@@ -22,8 +22,6 @@ class PromptedExtractor(Extractor):
     batch_size = 16
 
     def __init__(self, config: ExtractConfig, jobs: Callable[[], Any]) -> None:
-        if config.path:
-            raise ConfigError(f"index.extract.path={config.path!r} is not read by method=prompted; drop it")
         self.gleaning = gleaning_of(config)
         self.config, self._jobs, self.max_failed = config, jobs, config.max_failed
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from gnnrag.errors import ConfigError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
 from gnnrag.extract.entity_types import named_type, opening, type_names
 from gnnrag.index_config import ExtractConfig
@@ -57,12 +56,10 @@ class OfflineExtractor(Extractor):
     """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
 
     Of a passage without a title, the first phrase is joined. With `config.terms=on`, terms and names are joined that
-    stand in one sentence (`TermReader`), once `read_corpus` has seen all passages. `config` must name no `path`.
+    stand in one sentence (`TermReader`), once `read_corpus` has seen all passages.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
-        if config.path:
-            raise ConfigError(f"index.extract.path={config.path!r} is not read by method=offline; drop it")
         self._by_terms = config.terms == "on"  # `auto` is decided where the passages are known
         self._reader: TermReader | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
 from gnnrag.index.tables import whole
 from gnnrag.index.work import Analyse
-from gnnrag.text.analyse import PassageText, resolve_language
+from gnnrag.text.analyse import PassageText
 
 _TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
 
@@ -30,18 +29,11 @@ def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
     return Rows([whole(index.table_of("text").take(index.table.keys))], make)
 
 
-def _text_settings(index: Any) -> list[Any]:
-    text = index.config.text
-    return [resolve_language(text.language), text.phrase_rules, text.title_mode, text.splitter]
-
-
-@artefact(("passages",), uses=("text",), version=7, settings=_text_settings, load=_load_text)
+@artefact(("passages",), uses=("text",), version=8, load=_load_text)
 def text(work: Work) -> tuple[None, Counts]:
     """Sentences and phrases of each passage."""
-    language = resolve_language(work.config.text.language)
-    analyse = Analyse(replace(work.config.text, language=language))
-    work.computed("text", work.settings, work.keys, work.passages, analyse, 1000, _TEXT)
-    return None, {"language": language}
+    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, _TEXT)
+    return None, {}
 
 
 @artefact(("text",), kind=HierarchyGraph, version=6)

@@ -44,7 +44,7 @@ from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.parts import from_settings
-from gnnrag.text.analyse import question_phrases, resolve_language
+from gnnrag.text.analyse import question_phrases
 from gnnrag.types import OnProgress, Passage, no_progress
 
 if TYPE_CHECKING:
@@ -306,8 +306,7 @@ class Index:
     def question_phrases(self) -> Callable[[str], list[str]]:
         """Finds the phrases of a question in the same way as those of the passages."""
         text: Any = self.config.text
-        language = resolve_language(self.record("text").get("counts", {}).get("language") or text.language)
-        return partial(question_phrases, analyser=language, rules=text.phrase_rules)
+        return partial(question_phrases, analyser=text.language, rules=text.phrase_rules)
 
     @cached_property
     def lexical(self) -> Lexical:
@@ -449,8 +448,6 @@ def build_index(
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
-    if Path(root).is_file():
-        raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     wanted = closure(ARTEFACTS if names is None else names, config)
     record, uri = dict(source or {}), f"{root}/{PASSAGES}"
     with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):

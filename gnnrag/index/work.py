@@ -20,7 +20,7 @@ from gnnrag.extract import make_extractor
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
 from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
-from gnnrag.text.analyse import PassageText, analyse, resolve_language
+from gnnrag.text.analyse import PassageText, analyse
 from gnnrag.types import Passage
 
 
@@ -70,9 +70,8 @@ class Analyse:
     here: Any = None
 
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
-        language = resolve_language(self.config.language)
         text = self.config
-        rows = analyse(passages, language, text.title_mode, text.phrase_rules, text.splitter)
+        rows = analyse(passages, text.language, text.title_mode, text.phrase_rules, text.splitter)
         return [{"sentences": row.sentences, "phrases": row.phrases} for row in rows]
 
 

@@ -137,7 +137,6 @@ class Method(Part):
     role_names: tuple[str, ...] | None = None  # roles that it asks besides the reader; None: any
     asked_channels: frozenset[str] = frozenset({"text"})  # channels that its retriever must offer
     default_retriever: ClassVar[str | None] = None  # its retriever if the config names none; None: the general default
-    may_miss: bool = False  # true: a question fails only if all queries of its first round fail
     is_router: ClassVar[bool] = False  # it hands questions to other methods
     routes: Mapping[str, Any] = {}  # the methods that it hands questions to, by name
     index: Any  # set by `build`

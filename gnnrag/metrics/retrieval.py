@@ -9,9 +9,7 @@ from gnnrag.types import Question
 
 
 def recall_at(ranking: Sequence[Hashable], gold: Collection[Hashable], k: int) -> float:
-    """Return the share of the gold passages that are in the first `k` ranks. Raises ValueError where `k` is below 1."""
-    if k < 1:
-        raise ValueError(f"k={k}: must be at least 1")
+    """Return the share of the gold passages that are in the first `k` ranks."""
     relevant = set(gold)
     return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 

@@ -12,14 +12,13 @@ Order of application: base, models, axes in the order of the file, rows, the cal
 a row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `follows: WHAT` names the
 release or the equations that a row follows; that of the table, those of its axes and its own are joined. `used` names
 the paper's models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over
-that axis. `by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it.
+that axis. `by: type` or `by: hops` splits each row.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -30,10 +29,9 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.judge import CRITERIA, DIMENSIONS
-from gnnrag.metrics.plotting import blank_axes, write_figure
 
 KEYS = (
-    "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published", "plot",
+    "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published",
     "average", "note",
 )  # fmt: skip
 REQUIRED = ("title", "base", "columns")
@@ -130,9 +128,7 @@ class Table:
     paper: str = ""  # none: a table of one's own
     used: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
-    axes: tuple[str, ...] = ("row",)
     by: str = ""
-    plot: Mapping[str, str] = field(default_factory=dict)
     averages: tuple[Row, ...] = ()
     note: str = ""
 
@@ -174,16 +170,12 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
         )
     names = [row.name for row in (*rows, *averages)]
     _check("published row", published, names)
-    if plot := raw.get("plot") or {}:
-        _check("plot", plot, ("x", "y"))
-        _check("plot.x", [plot["x"]], axes)
-        _check("plot.y", [plot["y"]], raw["columns"])
     _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
     return Table(
         title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
         columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw.get("paper") or "",
         used={str(job): str(model) for job, model in (raw.get("used") or {}).items()},
-        models=dots(raw.get("models") or {}), axes=tuple(axes), by=by, plot=plot, averages=averages,
+        models=dots(raw.get("models") or {}), by=by, averages=averages,
         note=raw.get("note") or "",
     )  # fmt: skip
 
@@ -364,36 +356,3 @@ def as_json(table: Table, results: Sequence[Result]) -> str:
     ]
     about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
     return json.dumps({**about, "rows": rows}, ensure_ascii=False, indent=2)
-
-
-def lines(table: Table, results: Sequence[Result]) -> Iterator[tuple[str, list[str], list[float], list[float]]]:
-    """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
-    nan = float("nan")
-    axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
-    groups: dict[str, list[Result]] = defaultdict(list)
-    for result in results:
-        groups[SEPARATOR.join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
-    for name, members in groups.items():
-        measured = [nan if (value := r.values.get(column)) is None else value for r in members]
-        published = [r.row.published.get(column, nan) for r in members]
-        yield name or column, [r.row.labels[axis] for r in members], measured, published
-
-
-def draw(table: Table, results: Sequence[Result], path: Path) -> None:
-    """Draw a table's figure, what the paper published dashed. Raises ConfigError where the file defines none."""
-    if not table.plot:
-        raise ConfigError(f"{table.path} has no plot with x and y: there is nothing to draw")
-    figure, axes = blank_axes()
-    ticks: dict[str, int] = {}
-    for name, labels, measured, published in lines(table, results):
-        places = [ticks.setdefault(label, len(ticks)) for label in labels]
-        (line,) = axes.plot(places, measured, marker="o", markersize=4, label=name)
-        if any(value == value for value in published):
-            axes.plot(places, published, linestyle="--", color=line.get_color(), label=f"{name}, published")
-    axes.set_xticks(list(ticks.values()), list(ticks))
-    axes.set_xlabel(table.plot["x"])
-    axes.set_ylabel(column_of(table.plot["y"]).heading)
-    axes.set_title(table.title, fontsize=9)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    write_figure(figure, path)

@@ -54,7 +54,7 @@ class Retriever(Part):
         mask = self.mask(query)
         return None if mask is None else lambda id_: bool(mask[self.index.position[id_]])
 
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Sequence[Ranking | Exception]:
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Sequence[Ranking]:
         """Do what `retrieve` does for the queries of one question; roles are called in that question's session."""
         return self.retrieve(queries)
 

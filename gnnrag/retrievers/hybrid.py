@@ -63,11 +63,7 @@ class HybridRetriever(Retriever):
         """Parts without roles work in batches over all questions."""
         deep, lists = self._deeper(queries), []
         for retriever, batcher in zip(self.fused, self._batchers, strict=True):  # in turn: traces keep their order
-            rows = await (retriever.retrieve_for(deep, session) if retriever.asks_roles else batcher(deep))
-            for row in rows:
-                if isinstance(row, Exception):
-                    raise row
-            lists.append(rows)
+            lists.append(await (retriever.retrieve_for(deep, session) if retriever.asks_roles else batcher(deep)))
         return self._fused(queries, lists)
 
     def _deeper(self, queries: Sequence[Query]) -> list[Query]:

@@ -49,7 +49,7 @@ class KnowledgeGraphRetriever(Retriever):
         """Return the ranking of a query; `vectors` are those of its `search_texts`, None for an empty one."""
         raise NotImplementedError
 
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         asked = []
         for query in queries:
             reply = None

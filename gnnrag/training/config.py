@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Lt
 
 from gnnrag.config import DataConfig, IndexConfig, TrackingConfig
-from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError
 from gnnrag.session import normalised
 
 Count = Annotated[int, Ge(1)]
@@ -93,19 +92,6 @@ def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
     """Raise ConfigError: no set, or `cross` would report on a question in every fold, or in none."""
     if not sets:
         raise ConfigError("sets: name at least one, as the files in configs/train do")
-    if cross and folds.report is None:
-        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
-    for name, one in sets.items():
-        if cross and getattr(one, "use", "folds") == "report":
-            raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on all of it")
-
-
-def check_gold(data: Dataset, path: str) -> None:
-    """Raise DataError for a gold passage that the corpus does not have."""
-    ids = {passage.id for passage in data.passages}
-    for question in data.questions:
-        if unknown := [id_ for id_ in question.gold if id_ not in ids]:
-            raise DataError(path, f"question {question.id}: gold {unknown[0]!r} is no passage")
 
 
 PART_NAMES = ("train", "validation", "report")

@@ -29,7 +29,7 @@ from gnnrag.index.index import Index, open_or_build
 from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext, Training
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_gold, check_sets, divide
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets, divide
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress
@@ -99,8 +99,6 @@ class GNNSet:
         def progress(count: int) -> None:
             on_index(f"{self.name}: subgraphs", count, len(questions))
 
-        if not self.is_kb:
-            check_gold(self.data, self.config.data.path)
         if self.settings.gnn.mode == "entity":
             if self.is_kb:
                 return EntitySet(questions, self.facts, self.settings.neighbourhood)

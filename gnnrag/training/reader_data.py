@@ -27,7 +27,6 @@ from gnnrag.training.config import (
     Parts,
     SetConfig,
     TrainConfig,
-    check_gold,
     divide,
     draw,
 )
@@ -222,11 +221,10 @@ class ReaderSet:
 
 
 def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> ReaderSet:
-    """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
+    """Load a set, and bring its index up to date."""
     own = config.sets[name]
     d = own.data
     data = load_dataset(**vars(d))
-    check_gold(data, d.path)
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
     index = open_index([replace(run, data=d, index=own.index)], data.name, data.passages, progress)
     retriever = build("retriever", run.retriever.part, index=index, roles=None)

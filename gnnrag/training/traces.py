@@ -34,7 +34,7 @@ from gnnrag.run.evaluate import (
     load_data_for,
     open_index,
 )
-from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
+from gnnrag.run.rundir import code_version, read_predictions
 from gnnrag.session import Session, normalised
 from gnnrag.training.config import FoldConfig, split_questions
 from gnnrag.training.rows import (
@@ -47,7 +47,7 @@ from gnnrag.training.rows import (
     gain,
     plain_rows,
 )
-from gnnrag.types import Query, Question, Ranking
+from gnnrag.types import Query, Question
 
 Row = VerifierRow | ThoughtsRow
 RowT = TypeVar("RowT", VerifierRow, ThoughtsRow)
@@ -143,12 +143,9 @@ class Recorder(Mapping[str, Any]):
         scratch = Session(session.question_id, session.budget, started=session.started)
         rows = []
         for query, ranking in zip(asked, await self.pipeline.loop.search(asked, scratch), strict=True):
-            if isinstance(ranking, GnnragError):  # damage and wrong settings; other failures leave the query out
-                raise ranking
-            if isinstance(ranking, Ranking):
-                gained = gain(ranking.ids, pool, task.question.gold)
-                value = round(gained.value, 6)
-                rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
+            gained = gain(ranking.ids, pool, task.question.gold)
+            value = round(gained.value, 6)
+            rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
         return rows
 
 
@@ -364,7 +361,6 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     observer = observer or Observer()
     if not own.out:
         raise ConfigError("out=DIR: give the folder that the rows are written to")
-    refuse_shard(config.shard, "a recording")
     recorded_roles(config)
     build = BridgeQueries if own.candidates else None
     # Other candidates make another recording: the settings of the run do not tell them.
@@ -448,11 +444,6 @@ def teacher(config: EvaluateConfig, role: str) -> str:
 
 
 def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]:
-    """Return the retrievers of near misses. Raises ConfigError for one that asks roles."""
-    choices = []
-    for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
-        settings = part_from_settings("retriever", name, {}, "mine")
-        if settings.role_names:
-            raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
-        choices.append(Choice(name, settings))
-    return choices
+    """Return the retrievers of near misses, which ask no roles."""
+    names = own.mine if own.mine_top and "verifier" in asked_roles(config) else ()
+    return [Choice(name, part_from_settings("retriever", name, {}, "mine")) for name in names]

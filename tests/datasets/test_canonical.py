@@ -75,7 +75,6 @@ def test_defaults_and_no_check_of_gold_without_a_corpus(write):
         (P1.encode() + b'\n{"id": "p2", "text": "caf\xe9 au lait"}\n', 2, "iconv"),
         ('{"id": "p", "text": ' + "[" * 100_000 + "\n", 1, "JSON"),
         ('{"id": ' + "9" * 5000 + "}\n", 1, "JSON"),
-        (b"", None, "no passages"),
     ],
 )
 def test_a_broken_corpus_is_named_with_file_and_line(write, content, line, field):

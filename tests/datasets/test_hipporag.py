@@ -186,14 +186,8 @@ def test_gold_that_is_not_in_the_corpus(release, title, count):
         "question 'lost' (number 1)",
         repr(title),
         f"{count} passages have its title",
-        "missing_gold=drop",
     ):
         assert part in str(caught.value)
-    dataset = load_dataset(path, missing_gold="drop")
-    assert [q.id for q in dataset.questions] == ["w1"]
-    assert dataset.skipped == {"gold passage not in the corpus": ("lost",)}
-    with pytest.raises(DataError, match="gold passage not in the corpus: lost"):
-        load_dataset(release([lost]), missing_gold="drop")
 
 
 @pytest.mark.parametrize("suffix", ["", ".json", "_corpus.json"])
@@ -225,7 +219,6 @@ def without(sample, key):
         ([{**MUSIQUE, "paragraphs": [{"title": "x"}]}], "'3hop1__1_2_3'.*'paragraph_text'"),
         ([{**POPQA, "o_aliases": "[broken"}], "'o_aliases'"),
         ({"data": []}, "list of questions"),
-        ([], "toy.json"),
     ],
 )
 def test_broken_questions(release, questions, message):

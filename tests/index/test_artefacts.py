@@ -218,9 +218,6 @@ def test_other_data_replace_the_passages(tmp_path, caplog):
 def test_what_is_no_index(tmp_path):
     with pytest.raises(ArtefactError, match="no index"):
         Index(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(ArtefactError, match="file"):
-        build(tmp_path / "file")
 
 
 def test_a_change_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):

@@ -286,14 +286,6 @@ def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: 
     assert prediction.context
 
 
-def test_a_failing_retrieval_empties_one_list_and_the_round_goes_on() -> None:
-    table = TABLE | {"fast1": RuntimeError("disk")}
-    prediction, session, _ = run(retriever=ToyRetriever(table))
-    assert prediction.error is None and prediction.usage["flags"] == {"retriever_failed": 1}
-    assert set(prediction.ranking) == set("abcefgz")
-    assert {"event": "retriever_failed", "query": "fast1", "message": "RuntimeError: disk"} in session.events
-
-
 def test_the_trace_tells_how_it_was_found() -> None:
     chain = [Chain("a - b", flags=("no_anchor",))]
     _, session, _ = run(scripted_roles(ROUNDS, chain=chain, verifier=[Verdict(("d",))]))

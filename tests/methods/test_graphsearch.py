@@ -10,7 +10,6 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.parts import set_up
 from gnnrag.run.loop import Loop
-from gnnrag.text.subqueries import NOTHING
 from tests.helpers.parts import read_nothing
 from tests.helpers.search import (
     ACCEPT,
@@ -146,20 +145,3 @@ def test_a_failing_module_never_stops_a_question(module: str) -> None:
     assert prediction.answer == ("" if module == "final" else "212 km")
     assert prediction.error is not None and "the server is down" in prediction.error
     assert any("failed" in name for row in session.by_role.values() for name in row)
-
-
-def test_a_retrieval_that_fails_later_on_is_counted_and_the_question_goes_on() -> None:
-    table = TABLE | {("text", TEXT_QUERIES[1]): RuntimeError("the index is gone")}
-    prediction, session = run_search(scripted(), TwoChannels(table))
-    assert prediction.answer == "212 km" and session.counts["retriever_failed"] == 1
-    assert events(session, "sub_query", "semantic")[1]["refined"] == NOTHING
-
-
-def test_one_of_the_first_retrievals_may_fail_but_not_all() -> None:
-    first = {key: RuntimeError("no answer") for key in TABLE if key[1] == QUESTION.text}
-    prediction, session = run_search(scripted(), TwoChannels(TABLE | first))
-    assert prediction.error is None and prediction.answer == "212 km"
-    assert session.counts["retriever_failed"] == len(first) > 0 and events(session, "retriever_failed")
-    everything = {key: RuntimeError("no answer") for key in TABLE}
-    prediction, session = run_search(scripted(), TwoChannels(everything))
-    assert prediction.error == "RuntimeError: no answer", "an answer from nothing is no result"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import StoppedError
 from gnnrag.parts import part
 from gnnrag.reports.running import resolved, run_table
-from gnnrag.reports.tables import Result, Table, as_json, cell, draw, lines, load_table
+from gnnrag.reports.tables import Result, Table, as_json, cell, load_table
 from gnnrag.retrievers.base import Retriever
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Ranking
@@ -37,7 +36,6 @@ rows:
   Original: {{method: single}}
   IRCOT: {{method: ircot}}
 columns: [em, f1, recall@5, search_calls, seconds]
-plot: {{x: row, y: recall@5}}
 published: {{scale: 100, metrics: [em], rows: {{bm25: {{Original: [40]}}}}}}
 note: Only a test.
 """
@@ -70,11 +68,6 @@ def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) 
     again = run_table(table, overrides, on_start=lambda row, n: left.append(n), on_question=lambda p: 1 / 0)
     assert left == [0, 0, 0, 0] and again == first, "finished rows are read"
 
-    bm25, dense = lines(table, first)
-    assert bm25[0] == "bm25" and bm25[1] == ["Original", "IRCOT"] and all(map(math.isnan, bm25[3]))
-    assert dense[2] == [r.values["recall@5"] for r in first[2:]]
-    draw(table, first, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     data = json.loads(as_json(table, first))
     assert data["rows"][0]["published"] == {"em": 0.4} and data["used"] == {"reader": "a model"}
     em = table.columns[0]
@@ -131,13 +124,13 @@ def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.Capture
         "bm25 / IRCOT: ircot / bm25 / offline+reader.oracle on sample dev",
     ]
     assert not (tmp_path / "r").exists()
-    assert run(["reproduce", *call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
+    assert run(["reproduce", *call, "--markdown"]) == 0
     out = capsys.readouterr().out
     title = next(line for line in out.splitlines() if line.startswith("A small table"))
     assert "roles=offline" in title and "run.root" not in title and "data.path" not in title
     assert retitled(table, ["run.root=x"]) is table
     assert "| row | EM | F1 | Recall@5 |" in out and "(0.400) |" in out and "Only a test." in out
-    assert "The paper used reader: a model." in out and (tmp_path / "f.png").is_file()
+    assert "The paper used reader: a model." in out
     assert run(["reproduce", *call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 

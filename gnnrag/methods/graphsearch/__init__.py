@@ -130,7 +130,6 @@ class GraphSearch(Method):
     # The modules QD, QG, CR, ANS, LD and FIN, EV, QE.
     role_names = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
     default_retriever = "lightrag"
-    may_miss = True  # one of several first retrievals may fail: the others are of use without it
 
     @property
     def asked_channels(self) -> frozenset[str]:  # type: ignore[override]

@@ -79,8 +79,6 @@ class NextHopEncoder(nn.Module):
         super().__init__()
         from peft import LoraConfig, inject_adapter_in_model
 
-        if config.max_tokens < config.question_tokens + 16:
-            raise ConfigError(f"network.max_tokens={config.max_tokens} must be network.question_tokens + 16 or more")
         self.config = config
         encoder, self.width = load_encoder(config.base, 0)
         settings = LoraConfig(r=config.rank, lora_alpha=2 * config.rank, target_modules=list(config.targets))

@@ -116,7 +116,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             exact = await asyncio.to_thread(self._tables.answer, shown, session.filter is not None)
             if exact is not None:
                 return exact
-        (answer,) = await self._batcher.results([task])
+        (answer,) = await self._batcher([task])
         if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
             return answer
         return await self._in_steps(task, session) or answer
@@ -170,7 +170,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
         if exact is not None:
             return exact
-        (answer,) = await self._batcher.results([replace(task, style="short")])
+        (answer,) = await self._batcher([replace(task, style="short")])
         passages = {passage.id: passage for passage in task.passages}
         cited = [(id_, _sentence_with(answer.text, passages[id_].text, task.question.text)) for id_ in answer.support]
         if answer.flags or not cited or (answer.thought == "likeliest span" and len(parse_row(cited[0][1])) > 1):

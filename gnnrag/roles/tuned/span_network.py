@@ -14,7 +14,6 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from gnnrag.devices import pass_rows
-from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.roles.tuned.checkpoint import SPAN, load_encoder, load_tokenizer, load_trained, read_tuned
 from gnnrag.roles.tuned.span_items import Candidate, Found, SpanItem, Window, WindowMaker, padded
@@ -174,6 +173,4 @@ def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> Spa
 def window_maker(config: SpanReaderConfig) -> WindowMaker:
     """Return what cuts windows; ConfigError: no tokenizer, or none with offsets."""
     tokenizer = load_tokenizer(config.base)
-    if not tokenizer.is_fast:
-        raise ConfigError(f"network.base={config.base!r}: its tokenizer does not say where tokens stand; use another")
     return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)

@@ -65,7 +65,7 @@ class VectorThoughts(Role[ThoughtsTask, Thoughts]):
         self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        (thoughts,) = await self._batcher.results([task])
+        (thoughts,) = await self._batcher([task])
         return thoughts
 
     def think(self, tasks: Sequence[ThoughtsTask]) -> list[Thoughts]:

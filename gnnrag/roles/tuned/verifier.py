@@ -118,6 +118,6 @@ class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
         """Return the selected ids in the order shown."""
         if not task.passages:
             return Verdict()
-        scores = await self._batcher.results(pairs_of(task.question.text, task.chain.text, task.passages))
+        scores = await self._batcher(pairs_of(task.question.text, task.chain.text, task.passages))
         session.record("verifier_scores", logits=[round(score, 4) for score in scores])
         return Verdict(tuple(task.passages[i].id for i in self.selection.places(scores)))

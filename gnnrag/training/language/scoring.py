@@ -8,7 +8,6 @@ from typing import Any
 
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import open_or_build
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.parts import build, part_from_settings
@@ -50,10 +49,8 @@ class CorpusGain:
 
 
 def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
-    """Load a set, bring its index up to date, and open its retriever. Raises ConfigError for one that asks roles."""
+    """Load a set, bring its index up to date, and open its retriever, one that asks no roles."""
     settings = part_from_settings("retriever", config.retriever, {}, f"corpora.{name}.retriever")
-    if settings.role_names:
-        raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
     data = load_dataset(**vars(d))
     stages = sorted(set(settings.reads))
