@@ -236,6 +236,35 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
     assert expected != plain
 
 
+def test_an_adapters_own_tokenizer_is_used(folder: Path, adapter: Path, tmp_path: Path) -> None:
+    """Here it has a chat template of its own and no more tokens than the base has vectors."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
+    own = shutil.copytree(adapter, tmp_path / "own")
+    tokenizer.save_pretrained(own)
+    asked = request("a b c d")
+    turns = [{"role": message.role, "content": message.content} for message in asked.messages]
+    (reply,) = ask(hf(folder, adapter=str(own)), asked)
+    tokens = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert reply.prompt_tokens == len(tokens) != ask(hf(folder), asked)[0].prompt_tokens
+
+
+def test_an_adapter_with_added_tokens_says_how_to_merge_it(folder: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, base = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer.add_tokens(["<hop>", "</hop>"], special_tokens=True)
+    base.resize_token_embeddings(len(tokenizer) + 64)
+    kept = LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"], task_type="CAUSAL_LM")
+    get_peft_model(base, kept).save_pretrained(tmp_path / "own")
+    tokenizer.save_pretrained(tmp_path / "own")
+    (error,) = outcomes(hf(folder, adapter=str(tmp_path / "own")), request("a"))
+    assert isinstance(error, ArtefactError) and "merge_and_unload()" in str(error)
+
+
 def test_adapters_share_one_base_and_do_not_mix(folder: Path, adapter: Path, tmp_path: Path, sizes: list[int]) -> None:
     second = make_tiny_adapter(folder, tmp_path / "second", seed=5)
     backends = [hf(folder, adapter=a, max_batch=5) for a in (None, str(adapter), str(second))]
