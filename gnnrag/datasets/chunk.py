@@ -14,7 +14,7 @@ from gnnrag.text.normalise import MARKS, NO_BLANKS
 # data) count and break every 40 characters, which bounds the length of a passage whatever the input.
 _WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(
-    rf"[{_WIDE}][、。！？，；：”’」』）]*|(?:(?![{_WIDE}])[{NO_BLANKS}][{MARKS}]*){{1,5}}|[^\s{NO_BLANKS}]{{1,40}}"
+    rf"[{_WIDE}][、。！？，；：”’」』）]{{0,8}}|(?:(?![{_WIDE}])[{NO_BLANKS}][{MARKS}]{{0,8}}){{1,5}}|[^\s{NO_BLANKS}]{{1,40}}"
 )
 
 

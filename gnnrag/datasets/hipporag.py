@@ -66,13 +66,16 @@ def load_questions(path: Path, passages: Iterable[Passage], skips: Skips) -> lis
             questions.append(_question(row, row_id, finder))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             where = f"question {row_id!r} (number {i})"
-            raise DataError(path, f"{where} cannot be read: {error}; its keys are {', '.join(row)}") from error
+            raise DataError(path, f"{where} cannot be read: {error!r}; its keys are {', '.join(row)}") from error
     if finder.by_title:
         skips.notes.append(f"{len(finder.by_title)} gold passages were matched by their title, as their text differs")
     return questions
 
 
 def _question(row: Mapping[str, Any], row_id: str, finder: _Finder) -> Question:
+    text = row["question"]
+    if not (isinstance(text, str) and text.strip()):
+        raise ValueError("'question' is empty or no string")
     paragraphs = {p.get("idx", i): _paragraph(p) for i, p in enumerate(row.get("paragraphs", []))}
     steps = [
         (str(step["question"]), str(step["answer"]), paragraphs.get(step.get("paragraph_support_idx")))
@@ -81,7 +84,7 @@ def _question(row: Mapping[str, Any], row_id: str, finder: _Finder) -> Question:
     match = _MUSIQUE_ID.match(str(row.get("id", "")))
     return Question(
         id=row_id,
-        text=str(row["question"]),
+        text=text,
         answers=_answers(row),
         type=match[1] if match else str(row.get("type", "unknown")),
         gold=tuple(dict.fromkeys(finder.find(gold) for gold in _gold_texts(row))),

@@ -50,7 +50,7 @@ def read_part(name: str, run: Path, data: Dataset) -> Part:
 
     `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint, on `data` of that name.
     Raises ConfigError where there is no such part or it is not trained, GnnragError where the training is unfinished,
-    DataError where every checkpoint was trained on a question.
+    DataError where every checkpoint was trained on a question, or two folds report on it.
     """
     if name != GNN and not has_class("role", f"{name}.tuned"):
         known = [GNN, *(role for role in ROLES if has_class("role", f"{role}.tuned"))]
@@ -65,6 +65,8 @@ def read_part(name: str, run: Path, data: Dataset) -> Part:
             raise DataError(folder, f"the training had no set {data.name!r}, only {', '.join(sorted(parts))}")
         seen = seen_in(parts) | (read_seen(folder) or frozenset())
         for id_ in asked.intersection(parts[data.name]["report"]):
+            if id_ in checkpoints:
+                raise DataError(folder, f"question {id_!r} is reported on by two folds")
             if seen_hash(id_) in seen:
                 raise DataError(folder, f"question {id_!r} is reported on, and trained under another set or before")
             checkpoints[id_] = folder / "best"
@@ -126,6 +128,8 @@ def cross_evaluate(
     parts = used_parts(config, parts)
     if not parts:
         return evaluate(config, observer, data=data)
+    if config.shard:
+        raise ConfigError(f"shard={config.shard}: a run over folds is not divided; leave it out")
     data = data or load_data_for(config)
     groups: dict[tuple[Path, ...], list[Question]] = {}
     for question in data.questions:

@@ -138,12 +138,14 @@ class JoinConfig:
 def join_sets(config: JoinConfig) -> dict[str, Any]:
     """Write corpus.jsonl, questions.SPLIT.jsonl and SOURCE.json; returns the numbers of what was written.
 
-    Raises ConfigError where a setting is missing.
+    Raises ConfigError: a setting is missing, or two sets have passages of one id.
     """
     if not config.sets or not config.out:
         raise ConfigError("sets=[FOLDER,...] out=DIR: name the sets that are joined, and the folder that is written")
     sets = [load_dataset(path, config.split) for path in config.sets]
     passages = {p.id: p for one in sets for p in one.passages}
+    if len(passages) < sum(len(one.passages) for one in sets):
+        raise ConfigError("sets: two of them have passages of the same id; name each set once")
     made = composed_questions(sets, passages, config)
     own = [q for one in sets for q in one.questions if config.keep and len(q.gold) > 1]
     questions = [*own, *made]

@@ -120,20 +120,25 @@ def test_what_the_server_fails_at_is_the_passage_s_where_others_are_answered(err
         asked[request.text] += 1
         return replies(request) if passes and asked.total() > 1 else error
 
+    def says_hello(request):
+        return error if is_down else "hello"
+
     def run(word, count):
         asked.clear()
-        rules = [(word, fails), (".", replies)]
+        rules = [("^Say", says_hello), (word, fails), (".", replies)]
         config = settings("report", extract=replace(HASH.extract, method="prompted", format="openie"))
         runner = IndexTasks(replace(config, llm={"name": "scripted", "rules": rules}))
         return [row.extraction for row in runner.run("triples", [TriplesTask(p) for p in TOWNS[:count]])]
 
-    passes = False
+    passes = is_down = False
     assert [row is None for row in run("Town1 ", 3)] == [False, True, False]
     assert "Town1" in caplog.text and str(error) in caplog.text and max(asked.values()) == 2
-    for word, count in ((".", 3), ("Town0 ", 1)):
+    assert run("Town0 ", 1) == [None], "nor does it hinder a build that has nothing else to do"
+    is_down = True
+    for word, count in ((".", 3), ("Town1 ", 3)):  # from the start, or after a first reply
         with pytest.raises(LLMError, match=str(error)[:9]):
             run(word, count)
-    passes = True
+    is_down, passes = False, True
     assert None not in run("Town1 ", 3), "it is asked once more when the others have their replies"
 
 

@@ -131,8 +131,10 @@ def load_encoder(base: str, train_layers: int | None) -> tuple[nn.Module, int]:
     if train_layers is not None:
         lists: list[Any] = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m)]
         layers = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()), default=())
+        if train_layers > len(layers):
+            raise ConfigError(f"network.train_layers={train_layers}: {base} has {len(layers)} layers; null trains all")
         encoder.requires_grad_(False)
-        for layer in list(layers)[max(0, len(layers) - train_layers) :]:
+        for layer in list(layers)[len(layers) - train_layers :]:
             layer.requires_grad_(True)
     return encoder, encoder.config.hidden_size
 

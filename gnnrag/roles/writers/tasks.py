@@ -12,6 +12,7 @@ from typing import Any
 
 from gnnrag.errors import BudgetError, LLMError, NotGivenError
 from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
+from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.parts import build, part_from_settings
 from gnnrag.session import Session
@@ -89,24 +90,30 @@ class IndexTasks:
                 past = time.monotonic() - started
                 logger.warning("index: %s: %d of these %d answered after %.0f s", name, answered, len(tasks), past)
 
+        usage = self.usage.setdefault(name, Counter())
         news = asyncio.create_task(tell())
         try:
             results = await asyncio.gather(*map(work, tasks, sessions))
-            unanswered = [at for at, session in enumerate(sessions) if _is_unanswered(session.by_role[name])]
-            if is_alive := len(unanswered) < len(tasks):
-                for at in unanswered:  # once more, now that the server has answered others
-                    sessions[at] = Session(sessions[at].question_id)
-                    results[at] = await work(tasks[at], sessions[at])
+            is_up = True
+            if unanswered := [at for at, session in enumerate(sessions) if _is_unanswered(session.by_role[name])]:
+                if is_up := await _is_up(writer):
+                    for at in unanswered:
+                        usage.update(sessions[at].by_role[name])
+                        sessions[at] = Session(sessions[at].question_id)
+                    again = await asyncio.gather(*(work(tasks[at], sessions[at]) for at in unanswered))
+                    for at, result in zip(unanswered, again, strict=True):
+                        results[at] = result
+                    left = [at for at in unanswered if _is_unanswered(sessions[at].by_role[name])]
+                    is_up = not left or await _is_up(writer)
         finally:
             news.cancel()
             for prompter in writer.prompters:
                 await prompter.backend.close()
-        usage = self.usage.setdefault(name, Counter())
         for session in sessions:
             usage.update(session.by_role[name])
         for task, session in zip(tasks, sessions, strict=True):
             counts = session.by_role[name]
-            is_own = is_alive and _is_unanswered(counts)  # the server fails at this one, and answers others
+            is_own = is_up and _is_unanswered(counts)  # the server fails at this one, twice, and answers others
             if (problem := session.failed_calls()) and not is_own:
                 raise LLMError(f"index: {problem}")
             if is_own or counts["rejected"] or counts["filtered"]:
@@ -150,6 +157,16 @@ class IndexTasks:
                 given = {"backend": open_backend("index.llm", backend, llm, self.config.llm_cache)}
             self._built[name] = build("writer", settings, **given)
         return self._built[name]
+
+
+async def _is_up(writer: Any) -> bool:
+    """Tell whether the server answers a request that nothing can be wrong with, and that no cache knows."""
+    hello = Request((Message("user", f"Say: {time.time_ns()}"),), max_tokens=32)
+    try:
+        await writer.prompters[0].backend.generate(hello)
+    except LLMError:
+        return False
+    return True
 
 
 def _is_unanswered(counts: Counter[str]) -> bool:
