@@ -154,8 +154,8 @@ _PLAIN = {
 _MOST_CHOICES = 1000  # of an integer between bounds
 _LETTER = _STRING.replace("x1f]", "x1f ]")
 # Characters of a text. Longer ones are counted in words of six, as a state for each character takes minutes to compile,
-# and so is the last word: a model that may write no space goes on without. Then keys of an object without fixed names.
-_COUNTED, _LAST, _MOST_KEYS = 20, 12, 9
+# and so is the last word: a model that may write no space goes on without.
+_COUNTED, _LAST = 20, 12
 
 
 def pattern_of(schema: Mapping[str, Any]) -> str:
@@ -177,9 +177,6 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
     ):
         parts = [f"{re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in schema["properties"].items()]
         return rf"\{{{', '.join(parts)}\}}"
-    if kind == "object" and isinstance(values := schema.get("additionalProperties"), Mapping):
-        pair = f'"{_STRING}{{1,{_COUNTED}}}": {pattern_of(values)}'
-        return rf"\{{({pair}(, {pair}){{0,{_MOST_KEYS}}})?\}}"
     low, high = (
         schema.get(name) for name in (("minItems", "maxItems") if kind == "array" else ("minLength", "maxLength"))
     )

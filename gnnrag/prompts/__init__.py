@@ -100,7 +100,7 @@ def bounded(schema: Mapping[str, Any], count: int | None = None) -> dict[str, An
     Without a count its texts and lists get general bounds, where they have none of their own.
     """
     kind, item = schema.get("type"), schema.get("items", {}).get("type")
-    narrower = {name: bounded(schema[name], count) for name in ("items", "additionalProperties") if schema.get(name)}
+    narrower = {"items": bounded(schema["items"], count)} if "items" in schema else {}
     if "properties" in schema:
         narrower["properties"] = {name: bounded(part, count) for name, part in schema["properties"].items()}
     if count is None and kind == "string" and "enum" not in schema:

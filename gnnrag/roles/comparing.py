@@ -24,6 +24,7 @@ from gnnrag.text.normalise import (
 )
 from gnnrag.text.questions import MONTHS, is_yes_no
 from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, split_sentences
+from gnnrag.text.subjects import PATH
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
 
@@ -90,7 +91,11 @@ class Reading:
     def of(cls, passages: Sequence[Passage]) -> Reading:
         """Return what is read of some passages: the beginning of each."""
         read = tuple(replace(p, title=beginning(p.title), text=beginning(p.text, MAX_PASSAGE)) for p in passages)
-        return cls(read, tuple(clean(p.text) for p in read), tuple(fold(drop_qualifier(p.title)) for p in read))
+        return cls(
+            read,
+            tuple(clean(p.text) for p in read),
+            tuple(fold(drop_qualifier(p.title.rpartition(PATH)[2])) for p in read),
+        )
 
     def named(self, text: str) -> list[tuple[int, int, int]]:
         """Return (passage, first word, word after the last) of the titles in a folded text, in reading order.

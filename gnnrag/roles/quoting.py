@@ -24,6 +24,7 @@ from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequen
 from gnnrag.types import Passage
 
 LEAST_WORDS, MOST_WORDS = 4, 60
+SHORT_LINE = 8  # words of an item or a row, at most
 HEADINGS = 4  # capitals after small words without a stop: so many make a table of contents
 # Words that open a sentence: with a capital and no stop before them, one was glued to a heading or an item of a list.
 _OPENING = (
@@ -78,7 +79,8 @@ def statements(text: str) -> tuple[Statement, ...]:
     text = without_citations(beginning(text, MAX_PASSAGE))  # `[2]` there is none of ours
     common = frozenset(re.findall(r"\b[a-z]{3,}\b", text))
     for block in _lists(BLANK_LINE.split(text)):
-        if len(parse_row(block)) > 1 or (_BULLET.search(block) and count_words(block) >= LEAST_WORDS):
+        is_list = "\n" in block or bool(_BULLET.search(block))
+        if len(parse_row(block)) > 1 or (is_list and count_words(block) >= LEAST_WORDS):
             stated.append(Statement(block, position, leans=False))
             position += 1
             continue
@@ -95,13 +97,19 @@ def _lists(blocks: Iterable[str]) -> Iterator[str]:
     """Yield blocks, each on a line of its own; items in a row are one, with the block before that ends in a colon."""
     found = ""
     for block in (" ".join(each.split()) for each in blocks):
-        is_item = _BULLET.match(block) and (found.endswith(":") or _BULLET.search(found))
+        has_bullet = bool(_BULLET.match(block) and (found.endswith(":") or _BULLET.search(found)))
+        is_item = has_bullet or all(map(_is_line, (block, *found.split("\n"))))
         if found and not (is_item and count_words(found) + count_words(block) <= MOST_WORDS):
             yield found
             found = block
         else:
             found = f"{found}\n{block}".strip()
     yield found
+
+
+def _is_line(block: str) -> bool:
+    """Tell whether a block is short and no sentence: an item without its bullet, or a row of an unread table."""
+    return 0 < count_words(block) <= SHORT_LINE and not _END.search(block) and ":" not in block
 
 
 def _unglued(sentence: str) -> list[str]:

@@ -65,25 +65,23 @@ def _ended(body: str, begin: re.Match[str]) -> Iterator[Description]:
         yield Description(begin.start(), end, asked)
 
 
-def _ends(body: str, start: int, before: str) -> Iterator[int]:
-    """Yield where a description may end whose last part begins at `start`, the likeliest first."""
+def _ends(body: str, start: int, before: str) -> list[int]:
+    """Return where a description may end whose last part begins at `start`, the longest first."""
     if choice := _CHOICE.search(body, start):
-        yield choice.start()
-        return
+        return [choice.start()]
     verbs = list(_AUXILIARY.finditer(before))
-    if not verbs or not verbs[-1]["do"]:
-        participles = verbs and [at for at in _blanks(body, start) if _PARTICIPLE.match(body, at + 1)]
-        yield from participles or [len(body)]
-        return
-    yield from reversed(_blanks(body, start))
+    if verbs and verbs[-1]["do"]:
+        return _blanks(body, start)
+    participles = [at for at in _blanks(body, start) if _PARTICIPLE.match(body, at + 1)] if verbs else []
+    return participles or [len(body)]
 
 
 def _blanks(body: str, start: int) -> list[int]:
-    """Return the blanks between a word that may end a description and one that may go on with the question."""
-    blanks = [match.start() for match in re.finditer(" ", body) if match.start() > start]
+    """Return the blanks between a word that may end a description and one that may go on, last first."""
+    blanks = [match.start() for match in re.finditer(r"(?<=\S) (?=\S)", body) if match.start() > start]
     return [
         at
-        for at in blanks
+        for at in reversed(blanks)
         if not _JOINING.fullmatch(body[start:at].split()[-1])
         and (following := body[at + 1 :].split()[0]).islower()
         and not _JOINING.fullmatch(following)

@@ -584,3 +584,23 @@ def test_prose_of_a_pdf_is_no_table_and_its_short_lines_stand_alone(load):
     drawn = ["The contracts of the year 2024 are these, by customer, with their fees.", "Customer Fee", "Oslo Vann 900"]
     (passage,) = load({"b.pdf": pdf([drawn])})
     assert passage.text == "\n\n".join(drawn)
+
+
+def test_lines_of_figures_in_a_pdf_are_rows_below_the_names_of_their_columns(load):
+    rows = [
+        ["Place", "Weekday \\(EUR\\)", "Weekend \\(EUR\\)"],
+        ["Stalls", "62", "74"],
+        ["First circle", "55", "66.50"],
+    ]
+    rows.append(["Doors open at seven, and the first bell rings a quarter of an hour later in all parts of the house."])
+    drawn = "".join(
+        f"BT /F1 11 Tf {72 + 150 * column} {700 - 16 * row} Td ({cell}) Tj ET "
+        for row, cells in enumerate(rows)
+        for column, cell in enumerate(cells)
+    )
+    (passage,) = load({"a.pdf": pdf([drawn.encode()])})
+    assert passage.text.split("\n\n") == [
+        "Place: Stalls; Weekday (EUR): 62; Weekend (EUR): 74",
+        "Place: First circle; Weekday (EUR): 55; Weekend (EUR): 66.50",
+        rows[-1][0],
+    ]

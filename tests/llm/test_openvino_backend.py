@@ -24,12 +24,11 @@ SCHEMA = {
         "answer": {"type": "string", "maxLength": 6},
         "sure": {"type": "boolean"},
         "kind": {"enum": ["a.b", "c"]},
-        "labels": {"type": "object", "additionalProperties": {"enum": ["T", "P"]}},
         "numbers": {
             "type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "integer", "minimum": 2, "maximum": 9},
         },
     },
-    "required": ["answer", "sure", "kind", "labels", "numbers"],
+    "required": ["answer", "sure", "kind", "numbers"],
     "additionalProperties": False,
 }  # fmt: skip
 
@@ -109,16 +108,12 @@ def test_stop_strings_and_the_end_token_end_a_reply(backend: OpenVINO, folder: P
 
 
 def test_replies_are_held_to_a_schema(backend: OpenVINO, caplog: pytest.LogCaptureFixture) -> None:
-    hot = [request(t, schema=SCHEMA, temperature=h, max_tokens=400) for t in TEXTS for h in (0, 1)]
+    hot = [request(t, schema=SCHEMA, temperature=h, max_tokens=90) for t in TEXTS for h in (0, 1)]
     free, *held = ask(backend, request("a"), *hot)
     for reply in held:
         data = json.loads(reply.text)
         assert list(data) == SCHEMA["required"] and len(data["answer"]) <= 6 and data["kind"] in ("a.b", "c")
-        assert (
-            1 <= len(data["numbers"]) <= 3
-            and {*data["numbers"]} <= {*range(2, 10)}
-            and {*data["labels"].values()} <= {"T", "P"}
-        )
+        assert 1 <= len(data["numbers"]) <= 3 and {*data["numbers"]} <= {*range(2, 10)}
         assert reply.finish_reason == "stop"
     assert not free.text.startswith("{") and backend.identity["schema"] is True
     odd = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -79,7 +79,7 @@ def test_a_small_model_moves_in_json_unless_the_agent_is_a_released_one(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ScriptedBackend, "wants_small", True)
-    reply = '{"thought": "who?", "action": "search", "text": "T"}'
+    reply = '{"action": "search", "text": "T"}'
     asked = move(protocol, reply)
     assert asked.result == NextMove("search", "T", "Search: T") and not asked.requests[0].raw
     turn = Turn(asked.result.written, "search", "T", (EVIL,))

@@ -36,6 +36,8 @@ from gnnrag.text.descriptions import descriptions
         ("Who is the author of Red Tide?", []),
         ("What is the name of the author of Red Tide?", []),
         ("When was the bridge opened?", []),
+        ("Where did the head of  mill go", [[("the head of  mill", "Who is the head of  mill?")]]),
+        ("the a of  ", []),
         ("", []),
     ],
 )

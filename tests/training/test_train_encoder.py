@@ -15,7 +15,8 @@ from gnnrag.training.composing import PER_FACT, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import ChainExample, draw_prefix, ordered
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
-from tests.helpers.trainings import read, reported
+from tests.helpers.trainings import read, reported, rows_of
+from tests.test_kill import finish, kill_when, lines
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 SMALL = [
@@ -34,25 +35,48 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(folder: Path, *more: str) -> int:
+def command(folder: Path, *more: str) -> list[str]:
     base = folder / "base"
     places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"network.base={base}"]
-    own = [*SMALL, *places, f"sets.sample.index.embedder.model={base}", *more]
-    return run(["train", "encoder", *own])
+    return ["train", "encoder", *SMALL, *places, f"sets.sample.index.embedder.model={base}", *more]
+
+
+def losses(path: Path) -> dict[int, float]:
+    return {row["step"]: row["train/loss"] for row in rows_of(path / "metrics.jsonl") if "train/loss" in row}
 
 
 @pytest.mark.slow
 def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
+    assert run(command(folder, "run.name=a", "run.notes=[a small one]")) == 0
     assert "untrained@5" in capsys.readouterr().out
-    run = folder / "runs" / "a"
-    rows = reported(run, "sample", "a small one")
+    path = folder / "runs" / "a"
+    rows = reported(path, "sample", "a small one")
     assert all({"recall@5", "untrained@5", "dense@5", "all@5"} <= row["metrics"].keys() for row in rows)
-    record = read(run / "best" / "gnnrag.json")
+    record = read(path / "best" / "gnnrag.json")
     assert (record["role"], record["kind"]) == ("thoughts", "encoder") and record["base"]["weights"]
-    assert not any(name.endswith("word_embeddings.weight") for name in load_tensors(run / "best" / "model.safetensors"))
+    weights = load_tensors(path / "best" / "model.safetensors")
+    assert not any(name.endswith("word_embeddings.weight") for name in weights)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_killed_training_skips_half_a_state_and_ends_with_the_same_losses(folder: Path) -> None:
+    more = ["fit.steps=40", "fit.eval_every=20", "fit.save_every=3", "fit.log_every=1"]
+    assert run(command(folder, "run.name=whole", *more)) == 0
+    start = ["-m", "gnnrag.cli.app", *command(folder, "run.name=killed", *more)]
+    path = folder / "runs" / "killed"
+    kill_when(start, lambda: lines(path / "metrics.jsonl") >= 8)
+    assert lines(path / "metrics.jsonl") < 40 and (path / "state.before.pt").exists()
+    begun = (path / "metrics.jsonl").read_text("utf-8").splitlines()[:3]
+    state = (path / "state.pt").read_bytes()
+    (path / "state.pt").write_bytes(state[: len(state) // 2])
+    finish(start)
+    assert rows_of(path / "metrics.jsonl")[:3] == list(map(json.loads, begun)), "it did not begin anew"
+    whole = losses(folder / "runs" / "whole")
+    assert list(whole) == list(range(1, 41)) and len({round(loss, 3) for loss in whole.values()}) > 20
+    assert losses(path) == pytest.approx(whole, abs=1e-3)
 
 
 # ------------------------------------------------------------------------------------------------- composed questions

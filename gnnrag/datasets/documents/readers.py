@@ -435,7 +435,7 @@ def _by_nodes(path: Path, suffix: str) -> Document:
         document.unit = "page" if suffix == ".pdf" else "slide"
     document.blocks = list(_node_blocks(nodes, document.unit, mark))
     if suffix == ".pdf":
-        document.blocks = _without_furniture(document.blocks)
+        document.blocks = list(_with_rows(_without_furniture(document.blocks)))
     if mark:  # the tree lacks the notes
         for slide in _extract(raw, mime, "plain", **options).content.split(mark)[1:]:
             number, _, text = slide.partition("\n")
@@ -494,6 +494,30 @@ def _is_prose(rows: Sequence[Sequence[str]]) -> bool:
     cells = [cell.split() for row in rows for cell in row if cell]
     torn = sum(words[0] in FUNCTION_WORDS or words[-1] in FUNCTION_WORDS for words in cells)
     return torn > 0.12 * len(cells)
+
+
+_COLUMN = re.compile(r"\S+(?: \([^)]*\))?")  # `Region`, `2024 (EUR million)`
+_CELLS = re.compile(r"(?P<key>[^\W\d].*?)(?P<figures>(?: [-–]?[€$£]?\d[\d.,]*%?)+)")
+
+
+def _with_rows(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield blocks; lines of a name and figures below as many names of columns are rows, and what names no heading."""
+    i = 0
+    while i < len(blocks):
+        at, text = blocks[i].at, blocks[i].text
+        names, rows = _COLUMN.findall(text) if len(text) <= 200 else [], list[list[str]]()
+        while len(names) > 1 and i + len(rows) + 1 < len(blocks):
+            block = blocks[i + len(rows) + 1]
+            cells = _CELLS.fullmatch(block.text) if len(block.text) <= 200 and block.at == at else None
+            if cells is None or len(row := [cells["key"], *cells["figures"].split()]) != len(names):
+                break
+            rows.append(row)
+        if len(rows) > 1:
+            yield from table_blocks([(at, row) for row in (names, *rows)])
+            i += len(rows) + 1
+        else:
+            yield blocks[i]
+            i += 1
 
 
 _NUMERAL = re.compile(r"(\d+)")

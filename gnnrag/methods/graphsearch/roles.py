@@ -12,6 +12,7 @@ from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_eleme
 from gnnrag.roles.parsing import (
     MalformedError,
     clean_line,
+    json_value,
     literal_value,
     need_answer,
     python_literal,
@@ -160,8 +161,11 @@ def parse_triples(text: str) -> list[Triple]:
 
 
 def parse_free(text: str) -> str:
-    """Return a reply without its thinking. Raises MalformedError where nothing is left."""
-    if not (text := strip_thinking(text)):
+    """Return a reply without its thinking, or the texts of one in JSON; MalformedError where nothing is left."""
+    text = strip_thinking(text)
+    if isinstance(value := json_value(text), dict):
+        text = "\n".join(map(str, value.values())).strip()
+    if not text:
         raise MalformedError("empty reply")
     return text
 

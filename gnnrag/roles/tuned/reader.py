@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from gnnrag.devices import device_named
 from gnnrag.parts import part
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, with_marks
 from gnnrag.roles.comparing import Finding, compare, fold
-from gnnrag.roles.quoting import Quoter
+from gnnrag.roles.quoting import Quoter, units_of
 from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole
 from gnnrag.roles.tuned.span_items import Candidate, Found, SpanItem, WindowMaker, make_item
@@ -30,7 +30,7 @@ from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
 from gnnrag.text.questions import answer_style
-from gnnrag.text.sentences import split_sentences
+from gnnrag.text.sentences import BLANK_LINE, split_sentences
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage, Question
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gnnrag.roles.tuned.span_network import SpanReader
 
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
-LEAST_STEP = 0.25  # confidence from which on what a description stands for is searched for and quoted
+LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
 FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 
@@ -119,10 +119,12 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         (answer,) = await self._batcher([task])
         if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
             return answer
-        return await self._in_steps(task, session) or answer
+        return await self._in_steps(task, answer, session) or answer
 
-    async def _in_steps(self, task: ReaderTask, session: Session) -> Answer | None:
-        """Answer a question after its descriptions are replaced by the names of what they describe; None: it has none.
+    async def _in_steps(self, task: ReaderTask, direct: Answer, session: Session) -> Answer | None:
+        """Answer a question after its descriptions are replaced by the names of what they describe.
+
+        None where it has none, or where nothing then fits it better than `direct`, the quotation in one step.
 
         It is stated where the product of the confidences of all steps is as high as that of an answer in one step has
         to be. Else the sentences of all steps are quoted, where the last of them speaks of what the one before gave.
@@ -134,9 +136,11 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 asked = [replace(task, question=Question("", each.question)) for each in places[: MOST_READ - read]]
                 read += len(asked)
                 answers = [await self._step(each, session) for each in asked]
-                best = max(range(len(asked)), key=lambda i: answers[i].confidence, default=None)
-                if best is not None and answers[best].confidence >= LEAST_STEP and answers[best].text not in text:
-                    found = places[best], answers[best]
+                most = max((each.confidence for each in answers), default=0.0)
+                # Of places that are about as sure, the first: the longest description.
+                near = [i for i, each in enumerate(answers) if each.confidence >= max(LEAST_STEP, 0.8 * most)]
+                if near and answers[near[0]].text not in text:
+                    found = places[near[0]], answers[near[0]]
                     break
             if found is None:
                 break
@@ -145,35 +149,39 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if not steps or task.search is None:
             return None
         new = await task.search(text)
-        shown = tuple(dict.fromkeys((*task.passages, *new)))
+        shown = {passage.id: passage for passage in (*task.passages, *new)}
         known = [p for p in task.passages if any(p.id in step.support for step in steps)]
         passages = tuple(dict.fromkeys((*new, *known, *task.passages)))
         last = replace(task, question=Question("", text), passages=passages)
         answer = await self._step(last, session)
         sure = math.prod(step.confidence for step in (*steps, answer))
         names = content_stems(steps[-1].text)
-        is_sure = sure >= self._least(task, self.sureness.threshold if self.sureness else 1.0)
-        if is_sure and (answer.thought != "likeliest span" or names <= _said_in(answer, shown)):
+        is_named = names <= _said_in(answer, shown)
+        is_sure = bool(answer.text) and sure >= self._least(task, self.sureness.threshold if self.sureness else 1.0)
+        if is_sure and (answer.thought != "likeliest span" or is_named):
             citations = tuple(c for each in (*steps, answer) for c in each.citations)
             support = tuple(dict.fromkeys(id_ for each in (answer, *steps) for id_ in each.support))
             return replace(answer, support=support, confidence=round(sure, 4), citations=citations)
-        (quoted,) = self._quoter.answers([replace(last, style="sentence")], [self.settings.min_fit_short])
-        if not quoted.text or not names <= _said_in(quoted, shown):
-            return None
-        places = {passage.id: number for number, passage in enumerate(shown, start=1)}
+        quoted = _quotation(answer, shown) if is_named and answer.confidence >= LEAST_STEP else None
+        if quoted is None:
+            (quoted,) = self._quoter.answers([replace(last, style="sentence")], [self.settings.min_fit_short])
+            if quoted.confidence <= direct.confidence or not names <= _said_in(quoted, shown):
+                return None
         citations = tuple({c.sentence: c for each in (*steps, quoted) for c in each.citations}.values())
-        marked = with_marks((c.sentence, tuple(places[id_] for id_ in c.passages)) for c in citations)
-        return replace(quoted, text=marked, citations=citations)
+        numbers = {id_: number for number, id_ in enumerate(shown, start=1)}
+        marked = with_marks((c.sentence, tuple(numbers[i] for i in c.passages if i in numbers)) for c in citations)
+        support = tuple(dict.fromkeys(id_ for c in citations for id_ in c.passages))
+        return replace(quoted, text=marked, support=support, citations=citations)
 
     async def _step(self, task: ReaderTask, session: Session) -> Answer:
         """Return the answer of one step, with the sentence or the rows that say it; confidence 0: there is none."""
         exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
         if exact is not None:
             return exact
-        (answer,) = await self._batcher([replace(task, style="short")])
-        passages = {passage.id: passage for passage in task.passages}
+        passages = {passage.id: passage for each in task.passages if (passage := _without_rows(each)).text}
+        (answer,) = await self._batcher([replace(task, passages=tuple(passages.values()), style="short")])
         cited = [(id_, _sentence_with(answer.text, passages[id_].text, task.question.text)) for id_ in answer.support]
-        if answer.flags or not cited or (answer.thought == "likeliest span" and len(parse_row(cited[0][1])) > 1):
+        if answer.flags or not cited:
             return Answer("")
         return replace(answer, citations=tuple(Citation(sentence, (id_,), (id_,)) for id_, sentence in cited))
 
@@ -241,6 +249,12 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return float(asked @ told)
 
 
+def _without_rows(passage: Passage) -> Passage:
+    """Return a passage without the rows of tables: what they say is exact, or unknown."""
+    blocks = [block for block in BLANK_LINE.split(passage.text) if len(parse_row(block)) < 2]
+    return replace(passage, text="\n\n".join(blocks))
+
+
 def _sentence_with(answer: str, text: str, question: str) -> str:
     """Return the sentence of a text that has an answer, or most of the question's words."""
     asked, words = content_stems(question), fold(answer)
@@ -248,11 +262,20 @@ def _sentence_with(answer: str, text: str, question: str) -> str:
     return max(sentences, key=lambda each: (words in fold(each), len(asked & content_stems(each))), default="")
 
 
-def _said_in(answer: Answer, passages: Sequence[Passage]) -> frozenset[str]:
-    """Return the stems of the sentences that an answer cites last, and of the titles of their passages."""
-    titles = {passage.id: passage.title for passage in passages}
-    texts = [f"{c.sentence} {' '.join(titles[id_] for id_ in c.passages)}" for c in answer.citations]
-    return content_stems(" ".join(texts))
+def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
+    """Return the stems of the sentences that an answer cites, and of the titles of their passages."""
+    rows = [(c.sentence, id_) for c in answer.citations for id_ in c.passages]
+    return content_stems(" ".join(f"{text} {passages[id_].title if id_ in passages else ''}" for text, id_ in rows))
+
+
+def _quotation(answer: Answer, passages: Mapping[str, Passage]) -> Answer | None:
+    """Return the statement that says an answer, with the one before it where it leans on that."""
+    for id_ in answer.support:
+        for unit in units_of(0, passages[id_]) if id_ in passages else ():
+            if answer.text in unit.said[-1].text:
+                citations = tuple(Citation(one.text, (id_,), (id_,)) for one in unit.said)
+                return Answer("", (id_,), answer.confidence, QUOTED, citations=citations)
+    return None
 
 
 def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:
