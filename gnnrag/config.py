@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 from annotated_types import Ge, Le
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag.errors import ConfigError
@@ -167,10 +167,7 @@ def load_config(
 
     Raises ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong value.
     """
-    if isinstance(source, Mapping):
-        values = long_form(OmegaConf.to_container(source) if isinstance(source, DictConfig) else source)
-    else:
-        values = long_form(read_yaml(source)) if source else {}
+    values = long_form(source if isinstance(source, Mapping) else read_yaml(source)) if source else {}
     for item in overrides:
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
@@ -179,10 +176,6 @@ def load_config(
         except (OmegaConfBaseException, TypeError, ValueError, yaml.YAMLError) as error:
             raise ConfigError(f"override {item!r} cannot be read: {error}") from error
         values = layered(values, long_form(override))
-    try:
-        values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)  # type: ignore[assignment]
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{getattr(error, 'full_key', '') or '?'}: {str(error).splitlines()[0]}") from error
     names = {field.name for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     if values.get("llm", {}).pop("reads", False) and "roles" in names - values.keys():
         values["roles"] = {"reader": {"impl": "prompted", "options": {"abstain": True, "cite": True}}}

@@ -66,7 +66,7 @@ def test_a_run_holds_everything_needed_to_trust_it(tmp_path: Path) -> None:
         "usage": {"llm_calls": 3}, "error": None, "nodes": [],
     }  # fmt: skip
     assert rows(run.path / "traces.jsonl") == [{"question_id": "q1", "events": [{"event": "answer", "text": "x"}]}]
-    assert [r["event"] for r in rows(run.path / "log.jsonl")] == ["start", "question"]
+    assert [r["event"] for r in rows(run.path / "log.jsonl")] == ["question"]
 
 
 def test_resume(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_fresh_starts_over(tmp_path: Path) -> None:
     add(run, predict("q1"))
     run.close()
     run = open_run(tmp_path, CONFIG | {"seed": 5}, fresh=True)
-    assert run.done() == set() and [r["event"] for r in rows(run.path / "log.jsonl")] == ["start"]
+    assert run.done() == set() and rows(run.path / "log.jsonl") == []
 
 
 def test_two_writers_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnnrag.config import TrackingConfig
-from gnnrag.run.tracking import Tracker, flattened
+from gnnrag.run.tracking import Tracker
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -83,10 +83,6 @@ def test_a_sweep_has_named_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("WANDB_SWEEP_ID", "s")
     Tracker(TrackingConfig(tracking="online"), tmp_path, "train", {})
     assert not {"id", "project", "entity", "resume"} & calls[0][1].keys()
-
-
-def test_nested_metrics_have_names_with_slashes() -> None:
-    assert flattened({"a": {"b": {"c": 1}}, "d": None, "e": [1]}) == {"a/b/c": 1, "d": None}
 
 
 @pytest.mark.slow

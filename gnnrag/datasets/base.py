@@ -108,12 +108,14 @@ def load_dataset(
         cut = Chunking(chunk_words, chunk_overlap)
         passages, loaded = long_documents.load(source.path, cut, skips)
         asked = _asked(loaded, limit, sample, sample_seed, skips)
+    elif source.layout == "kb":
+        parts = kb.load_parts(source.path, skips)
+        passages, nodes = [part.passage for part in parts], {part.id: part.nodes for part in parts}
+        files = [Path(questions)] if questions else kb.question_files(source.path, split)
+        asked = _asked(kb.load_questions(files, passages, limit), None, sample, sample_seed, skips)
     else:
         passages = _passages(source, Chunking(chunk_words, chunk_overlap), skips)
-        loaded = _questions(source, questions, split, limit, passages, skips)
-        asked = _asked(loaded, None if source.layout == "kb" else limit, sample, sample_seed, skips)
-    if (source.path / kb.FILE).is_file():
-        nodes = kb.passage_nodes(source.path)
+        asked = _asked(_questions(source, questions, split, passages, skips), limit, sample, sample_seed, skips)
     name, notes = source.data_name(split), tuple(skips.notes)
     data = Dataset(name, tuple(passages), tuple(asked), skips.frozen(), notes, nodes=nodes)
     return data if titles else data.without_titles()
@@ -188,15 +190,8 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
 
 
 def _questions(
-    source: Source,
-    file: str | Path | None,
-    split: str,
-    limit: int | None,
-    passages: list[Passage],
-    skips: Skips,
+    source: Source, file: str | Path | None, split: str, passages: list[Passage], skips: Skips
 ) -> list[Question]:
-    if source.layout == "kb":
-        return kb.load_questions([Path(file)] if file else kb.question_files(source.path, split), passages, limit)
     if file is None and source.layout == "release":
         file = source.path.with_name(f"{source.name}.json")
     elif file is None and source.layout == "folder" and not any(source.path.glob("questions.*.jsonl")):

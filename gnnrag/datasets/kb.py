@@ -71,6 +71,11 @@ class Part:
         return tuple(dict.fromkeys(tail if head == self.name else head for head, _, tail in self.triples))
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """The entity, and the neighbours that the part mentions."""
+        return tuple(dict.fromkeys((self.name, *self.neighbours)))
+
+    @property
     def passage(self) -> Passage:
         """The part as text: what the entity is, and its facts; the title is the entity's name."""
         kinds = [_NOUNS.get(kind, f"a {kind}") for kind in self.type.split("|") if kind]
@@ -131,19 +136,18 @@ def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
     return list(triples)
 
 
-def load_passages(folder: Path, skips: Skips) -> list[Passage]:
-    """Return the articles of all entities; DataError: as in `read_triples`, or an entity named like another's part."""
-    passages = [part.passage for part in parts_of(read_triples(folder / FILE, skips))]
-    id_, count = Counter(passage.id for passage in passages).most_common(1)[0]
+def load_parts(folder: Path, skips: Skips) -> list[Part]:
+    """Return the parts of all entities' articles; DataError: as in `read_triples`, or one is named like another's."""
+    parts = list(parts_of(read_triples(folder / FILE, skips)))
+    id_, count = Counter(part.id for part in parts).most_common(1)[0]
     if count > 1:
         raise DataError(folder / FILE, f"two entities need the id {id_!r}, of a part of one; rename the other")
-    return passages
+    return parts
 
 
-def passage_nodes(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Return article id to its entity and the neighbours that it mentions. Raises DataError as `read_triples` does."""
-    parts = parts_of(read_triples(folder / FILE))
-    return {part.id: tuple(dict.fromkeys((part.name, *part.neighbours))) for part in parts}
+def load_passages(folder: Path, skips: Skips) -> list[Passage]:
+    """Return the articles of all entities; errors as of `load_parts`."""
+    return [part.passage for part in load_parts(folder, skips)]
 
 
 # ----------------------------------------------------------------------------------------------------------- questions

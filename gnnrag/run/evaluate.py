@@ -412,13 +412,13 @@ def _check_vector_thoughts(config: EvaluateConfig) -> None:
             )
 
 
-def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:
+def needed_stages(config: EvaluateConfig) -> set[str]:
     """Return the index artefacts that a run reads: those that its retrievers, methods and roles declare."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
         needed.update(retriever.part.reads)
         needed.update(method.part.reads)
-    for name in (*asked_roles(config), *roles):
+    for name in asked_roles(config):
         if role := made_role(config.roles, name):
             needed.update(role.reads)
     return needed
@@ -440,16 +440,15 @@ def open_index(
     name: str,
     passages: Sequence[Passage],
     progress: OnProgress = no_progress,
-    roles: Sequence[str] = (),
     further: Collection[str] = (),
 ) -> Index:
     """Open the index that runs read; what is missing or out of date is built once for all of them.
 
     Building run by run would go wrong: a run that does not read an existing index's triples keeps the old ones, even if
-    the settings changed (`build_index`). Data and index settings must be the same in all `configs`. `roles` and
-    `further` add roles that are asked and stages to build. Errors are those of `open_or_build`.
+    the settings changed (`build_index`). Data and index settings must be the same in all `configs`. `further` adds
+    stages to build. Errors are those of `open_or_build`.
     """
-    stages = {stage for config in configs for stage in needed_stages(config, roles)} | set(further)
+    stages = {stage for config in configs for stage in needed_stages(config)} | set(further)
     return open_or_build(index_settings(configs[0]), configs[0].data, name, passages, stages, progress)
 
 

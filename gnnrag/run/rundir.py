@@ -88,7 +88,6 @@ class RunDir:
         self._log = Journal(self.path / "log.jsonl")
         self._meta = {"settings": self.settings, "inputs": inputs, "commit": code_version(), "gnnrag": __version__}
         self.note(python=platform.python_version())
-        self.log("start", commit=code_version())
 
     def note(self, **facts: Any) -> None:
         """Write facts into `meta.json` that are not compared when the run is continued."""

@@ -61,11 +61,11 @@ class Tracker:
                 self._run.log(dict(row), step=step)
 
     def finish(self, summary: Mapping[str, Any] | None = None, code: int = 0) -> None:
-        """Show final figures, nested ones under names with slashes, and end the session; a second call does nothing."""
+        """Show final figures, and end the session; a second call does nothing."""
         run, self._run = self._run, None
         if run is not None:
             with self._harmless():
-                run.summary.update(flattened(summary or {}))
+                run.summary.update(dict(summary or {}))
                 run.finish(exit_code=code)
 
     def close(self) -> None:
@@ -79,15 +79,3 @@ class Tracker:
         except Exception as error:  # noqa: BLE001 - whatever a tracker does must not end hours of work
             self._run = None
             logger.warning("Weights & Biases failed (%s: %s); the run goes on without it", type(error).__name__, error)
-
-
-def flattened(metrics: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Return nested metrics under names with slashes; lists are left out: a summary holds single values."""
-    flat: dict[str, Any] = {}
-    for key, value in metrics.items():
-        name = f"{where}/{key}" if where else str(key)
-        if isinstance(value, Mapping):
-            flat |= flattened(value, name)
-        elif not isinstance(value, list):
-            flat[name] = value
-    return flat

@@ -88,8 +88,8 @@ class SetConfig:
     licence: str = ""  # for the model card
 
 
-def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
-    """Raise ConfigError: no set, or `cross` would report on a question in every fold, or in none."""
+def check_sets(sets: Mapping[str, Any]) -> None:
+    """Raise ConfigError where there is no set."""
     if not sets:
         raise ConfigError("sets: name at least one, as the files in configs/train do")
 

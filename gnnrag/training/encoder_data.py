@@ -56,7 +56,7 @@ def check_encoder(config: TrainEncoderConfig) -> None:
         other = config.sets.get(one.first_of or name)
         if other is None or (one.first_of and "report" in (one.use, other.use)):
             raise ConfigError(f"sets.{name}.first_of={one.first_of!r}: name one of the sets that train")
-    check_sets(config.sets, config.cross, config.folds)
+    check_sets(config.sets)
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class GNNTraining(Training):
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets; make the subgraphs of their questions, where questions are asked."""
-        check_sets(config.sets, config.cross, config.folds)
+        check_sets(config.sets)
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}

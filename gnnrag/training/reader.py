@@ -65,7 +65,7 @@ class ReaderTraining(Training):
 
     @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        check_sets(config.sets, config.cross, config.folds)
+        check_sets(config.sets)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
         return sets, window_maker(config.network)
 

@@ -86,7 +86,7 @@ class RowsTraining(Training):
     @classmethod
     def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
         """Read all rows."""
-        check_sets(config.sets, config.cross, config.folds)
+        check_sets(config.sets)
         sets = {}
         for name, given in config.sets.items():
             rows, questions, fingerprint = read_set(name, given)
