@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -276,8 +276,9 @@ class Server:
         self, served: ServedIndex, query: str, k: int, retriever: str | None = None, condition: str | None = None
     ) -> list[SearchHit]:
         """Return the passages of a query. Problem: as of a question."""
+        deadline = asyncio.get_running_loop().time() + self.limits.seconds
         try:
-            async with asyncio.timeout(self.limits.seconds), self._searches:
+            async with self._turn(self._searches, deadline), asyncio.timeout_at(deadline):
                 index = await served.check(Ask(query, retriever=retriever, filter=condition))
                 return await index.asearch(query, k, retriever=retriever, filter=condition)
         except asyncio.CancelledError as error:
@@ -285,6 +286,19 @@ class Server:
             if task is not None and task.cancelling():  # the client has left
                 raise
             raise Problem(503, _CLOSED) from error
+
+    @asynccontextmanager
+    async def _turn(self, turns: asyncio.Semaphore, deadline: float) -> AsyncGenerator[None]:
+        """Wait for a turn. Problem: the time is up, and the server is busy with others."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turns.acquire()
+        except TimeoutError:
+            raise Problem(503, "too many questions wait (serve.asking); come again in a while", 30) from None
+        try:
+            yield
+        finally:
+            turns.release()
 
     async def answer(self, served: ServedIndex, ask: Ask) -> Answer:
         """Return the answer to a question. Problem: why there is none."""
@@ -309,9 +323,7 @@ class Server:
         if ask.style:
             settings["answer.style"] = ask.style
         try:
-            async with asyncio.timeout_at(deadline):
-                await self._turns.acquire()
-            try:
+            async with self._turn(self._turns, deadline):
                 async with asyncio.timeout_at(deadline):
                     index = await served.check(ask)
                 parts: dict[str, Any] = {"method": ask.method, "retriever": ask.retriever, "settings": settings}
@@ -325,8 +337,6 @@ class Server:
                         if isinstance(event, Answer) and event.error is not None:
                             event = replace(event, error=without_folders(event.error, self.service))
                         yield event
-            finally:
-                self._turns.release()
         except TimeoutError:
             yield Problem(504, f"no answer within {seconds:g} s (serve.seconds)")
         except Exception as error:  # noqa: BLE001 - a stream has begun: it ends with the error

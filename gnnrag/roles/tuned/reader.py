@@ -164,8 +164,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             return replace(answer, support=support, confidence=round(sure, 4), citations=citations)
         quoted = _quotation(answer, shown) if is_named and answer.confidence >= LEAST_STEP else None
         if quoted is None:
-            (quoted,) = self._quoter.answers([replace(last, style="sentence")], [self.settings.min_fit_short])
-            if quoted.confidence <= direct.confidence or not names <= _said_in(quoted, shown):
+            (quoted,) = await self._batcher([replace(last, style="sentence")])
+            least = max(direct.confidence, self.settings.min_fit_short / 2)
+            if quoted.confidence <= least or not names <= _said_in(quoted, shown):
                 return None
         citations = tuple({c.sentence: c for each in (*steps, quoted) for c in each.citations}.values())
         numbers = {id_: number for number, id_ in enumerate(shown, start=1)}
