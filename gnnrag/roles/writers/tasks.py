@@ -94,17 +94,16 @@ class IndexTasks:
         news = asyncio.create_task(tell())
         try:
             results = await asyncio.gather(*map(work, tasks, sessions))
-            is_up = True
-            if unanswered := [at for at, session in enumerate(sessions) if _is_unanswered(session.by_role[name])]:
-                if is_up := await _is_up(writer):
-                    for at in unanswered:
-                        usage.update(sessions[at].by_role[name])
-                        sessions[at] = Session(sessions[at].question_id)
-                    again = await asyncio.gather(*(work(tasks[at], sessions[at]) for at in unanswered))
-                    for at, result in zip(unanswered, again, strict=True):
-                        results[at] = result
-                    left = [at for at in unanswered if _is_unanswered(sessions[at].by_role[name])]
-                    is_up = not left or await _is_up(writer)
+            unanswered = [at for at, session in enumerate(sessions) if _is_unanswered(session.by_role[name])]
+            is_up = not unanswered or await _is_up(writer)
+            if unanswered and is_up:
+                for at in unanswered:
+                    usage.update(sessions[at].by_role[name])
+                    sessions[at] = Session(sessions[at].question_id)
+                again = await asyncio.gather(*(work(tasks[at], sessions[at]) for at in unanswered))
+                for at, result in zip(unanswered, again, strict=True):
+                    results[at] = result
+                is_up = await _is_up(writer)  # it may have died meanwhile
         finally:
             news.cancel()
             for prompter in writer.prompters:
