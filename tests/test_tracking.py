@@ -49,12 +49,12 @@ def test_a_run_is_shown_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.M
     for _ in range(2):
         tracker = Tracker(settings, tmp_path / "r" / "fold1", "train", {"seed": 1}, tmp_path / "r")
         tracker.log({"loss": 1.0}, 1)
-        tracker.finish({"dev": {"em": 0.5}, "rows": [{}]})
+        tracker.finish({"dev": {"em": 0.5}})
         tracker.finish(code=1)
     first, second = (given for name, given in (c for c in calls if c[0] == "init"))
     assert first["id"] == second["id"]
     assert (first["name"], first["group"], first["resume"], first["config"]) == ("r-fold1", "r", "allow", {"seed": 1})
-    assert calls[1:4] == [("log", {"loss": 1.0}, 1), ("update", {"dev/em": 0.5}), ("finish", 0)]
+    assert calls[1:4] == [("log", {"loss": 1.0}, 1), ("update", {"dev": {"em": 0.5}}), ("finish", 0)]
     assert len(calls) == 8
 
 
