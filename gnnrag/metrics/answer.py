@@ -47,6 +47,7 @@ _LETTERS = re.compile(
 _LETTER = re.compile(
     r"(?<![\w'’])(?<![^\WA-J]/)[A-J](?![\w'’])(?!\s+(?!and\b|or\b)[a-z])"
 )  # no `N/A`; `A` before a small word is an article
+_SIGNED = re.compile(r"\b[A-Za-z](?:[+#]+(?!\w)|-$)")  # `C++` and `C#`: the published scripts take both for `C`
 _NUMBER = re.compile(r"\b\d+\b")  # where choices are numbered
 _AROUND = re.compile(r"(?<!\w)['\"*]+|['\"*]+(?!\w)")  # of a letter in a list of Python, or in bold
 _CHOICES = ("choices", "options")
@@ -78,12 +79,14 @@ def as_letters(text: str, choices: Mapping[str, str]) -> str:
     if bare and set(bare) <= choices.keys():  # ABD
         letters = set(bare)
     else:
-        letters = {*(letters_of(plain.upper()) or _LETTER.findall(plain) or _NUMBER.findall(plain))} & choices.keys()
+        letters = {
+            *(letters_of(plain.upper()) or _LETTER.findall(_SIGNED.sub(" ", plain)) or _NUMBER.findall(plain))
+        } & choices.keys()
     if not letters:
         said = [f" {form} " for form in _forms(plain)]
         for key, choice in choices.items():
             forms = _forms(with_blanks(normalize("NFKC", choice)))
-            level = 1 if forms[1] else 2
+            level = 1 if len(forms[1]) > 1 or forms[1].isdecimal() else 2
             if forms[level] and f" {forms[level]} " in said[level]:
                 letters.add(key)
     return ", ".join(sorted(letters)) or text
@@ -173,10 +176,10 @@ def _best(
         forms, letters = _forms(answer), letters_of(answer)
         if letters and (given or is_part):
             values.append(of_letters(given, letters))
-        elif forms[0] and "A" not in letters:  # an A is an article
+        elif forms[0] and "A" not in letters and not (_SIGNED.fullmatch(said[2]) and _SIGNED.fullmatch(forms[2])):
             values.append(of_texts(said[0], forms[0]))
         else:
-            level = 2 if forms[2] else 3
+            level = 2 if forms[2] else 3  # an A alone is an article
             values.append(_equal(said[level], forms[level]))
     return max(values)
 

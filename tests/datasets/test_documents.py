@@ -20,7 +20,7 @@ from gnnrag.datasets.documents import SUFFIXES, child, passages
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.documents.readers import read_document, table_blocks, text_blocks
+from gnnrag.datasets.documents.readers import _with_rows, read_document, table_blocks, text_blocks
 from gnnrag.datasets.metadata import own_fields
 from gnnrag.text.sentences import split_sentences
 from tests.helpers.office import docx, epub, open_document, open_table, pdf, pptx, xlsx, zipped
@@ -604,3 +604,16 @@ def test_lines_of_figures_in_a_pdf_are_rows_below_the_names_of_their_columns(loa
         "Place: First circle; Weekday (EUR): 55; Weekend (EUR): 66.50",
         rows[-1][0],
     ]
+
+
+@pytest.mark.parametrize(
+    "kind, lines",
+    [
+        ("heading", ["Key figures", "Employees 412", "Offices 12"]),
+        ("heading", ["Key figures 2024", "Employees 412 398", "Offices 12 11"]),
+        ("text", ["Chapter one", "Introduction 1", "Methods 7"]),
+    ],
+)
+def test_headings_and_contents_are_no_tables(kind, lines):
+    blocks = [Block(kind, lines[0], 1), *(Block("text", line, 1) for line in lines[1:])]
+    assert list(_with_rows(blocks)) == blocks

@@ -108,6 +108,8 @@ def test_sub_string_match(prediction, answer, as_string, as_tokens):
         ("A+.", "A+", 1, 1),
         ("A", "A+", 0, 0),
         ("A-", "A+", 0, 0),
+        ("C-", "C+", 0, 0),
+        ("C#", "C++", 0, 0),
         ("N/A", "A", 0, 0),
         ("", "…", 0, 0),
         ("the", "Paris", 0, 0),
@@ -155,6 +157,9 @@ def test_choices_are_compared_as_sets_of_letters(choices, prediction, gold, em, 
         (["5%", "50%"], "It is 50 per cent", "B"),
         (["東京", "京都"], "答えは京都です", "B"),
         ({"label": [*"12"], "text": ["red", "blue"]}, "The answer is 2.", "2"),
+        (["C", "C++", "C#"], "C++", "B"),
+        (["C", "C++", "C#"], "It is C#", "C"),
+        (["C", "C++"], "C language", "A"),
     ],
 )
 def test_choices_are_known_by_signs_numbers_and_words_of_any_script(choices, prediction, gold):

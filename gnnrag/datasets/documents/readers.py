@@ -501,14 +501,20 @@ _CELLS = re.compile(r"(?P<key>[^\W\d].*?)(?P<figures>(?: [-–]?[€$£]?\d[\d.,
 
 
 def _with_rows(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Yield blocks; lines of a name and figures below as many names of columns are rows, and what names no heading."""
+    """Yield blocks; lines of a name and two or more figures below as many names of columns are rows.
+
+    A heading names columns where each but the first is a year or has its unit in brackets: "Key figures" does not.
+    """
     i = 0
     while i < len(blocks):
         at, text = blocks[i].at, blocks[i].text
         names, rows = _COLUMN.findall(text) if len(text) <= 200 else [], list[list[str]]()
-        while len(names) > 1 and i + len(rows) + 1 < len(blocks):
+        of_heading = blocks[i].kind == "heading" and all(name[-1] == ")" or name.isdecimal() for name in names[1:])
+        is_head = len(names) > 2 and (blocks[i].kind == "text" or of_heading)
+        while is_head and i + len(rows) + 1 < len(blocks):
             block = blocks[i + len(rows) + 1]
-            cells = _CELLS.fullmatch(block.text) if len(block.text) <= 200 and block.at == at else None
+            is_near = block.kind == "text" and len(block.text) <= 200 and block.at == at
+            cells = _CELLS.fullmatch(block.text) if is_near else None
             if cells is None or len(row := [cells["key"], *cells["figures"].split()]) != len(names):
                 break
             rows.append(row)
