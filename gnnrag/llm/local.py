@@ -70,7 +70,7 @@ def _fingerprint(path: Path) -> list[Any]:
 def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     """Resolve `model` (folder or hub name, `name@revision` for a fixed one; an adapter names its base) and `adapter`.
 
-    Raises ConfigError where there is no model.
+    Raises ConfigError where there is no model, or the adapter's weights are pickled.
     """
     if not model:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
@@ -80,6 +80,8 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
         named = read_object(base / "adapter_config.json").get("base_model_name_or_path")
         base = local_folder(str(named or f"(base of {adapter})"), backend)
     folder = local_folder(adapter, backend) if adapter else None
+    if folder and not (folder / "adapter_model.safetensors").is_file():
+        raise ConfigError(f"adapter={adapter!r} holds no adapter_model.safetensors: give a folder saved by peft")
     return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
 
 

@@ -11,7 +11,18 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.parsing import LINE_START, Lines, ReplyModel, Rows, Text, clean_line, need_answer, plain, read_as
+from gnnrag.roles.parsing import (
+    LINE_START,
+    Lines,
+    ReplyModel,
+    Rows,
+    Text,
+    clean_line,
+    json_value,
+    need_answer,
+    plain,
+    read_as,
+)
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 
@@ -54,7 +65,7 @@ def parse_chain(text: str, question: str = "") -> Chain:
     A reply in JSON is a `ChainReply`.
     """
     text = need_answer(plain(text), question)
-    if text.startswith("{"):
+    if isinstance(value := json_value(text), dict) and "facts" in value:
         reply = read_as(ChainReply, text)
         lines = (f"{f.subject} - {f.relation} - {f.object} [{f.passage or 'MISSING'}]" for f in reply.facts)
         return Chain("\n".join(dict.fromkeys(lines)), tuple(reply.bridges))

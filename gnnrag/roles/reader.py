@@ -20,6 +20,7 @@ from gnnrag.roles.parsing import (
     MalformedError,
     ReplyModel,
     is_no_answer,
+    json_value,
     need_answer,
     read_as,
     strip_markup,
@@ -111,7 +112,7 @@ def _context(task: ReaderTask) -> Shown:
 
 class ShortReply(ReplyModel):
     thought: str = ""
-    answer: str
+    answer: str | int | float
 
 
 def parse_hipporag(text: str) -> Answer:
@@ -120,9 +121,9 @@ def parse_hipporag(text: str) -> Answer:
     A reply in JSON is a `ShortReply`.
     """
     text = strip_thinking(text)
-    if strip_markup(text).startswith("{"):
+    if isinstance(value := json_value(strip_markup(text)), dict) and "answer" in value:
         reply = read_as(ShortReply, text)
-        return Answer(reply.answer.strip(), thought=reply.thought.strip())
+        return Answer(need_answer(str(reply.answer).strip(), ""), thought=reply.thought.strip())
     thought, label, rest = text.partition("Answer:")
     answer = rest.partition("Answer:")[0].strip() if label else text
     if not answer:  # it was cut off, and must not pass for an abstention

@@ -251,6 +251,13 @@ def test_an_adapters_own_tokenizer_is_used(folder: Path, adapter: Path, tmp_path
     assert reply.prompt_tokens == len(tokens) != ask(hf(folder), asked)[0].prompt_tokens
 
 
+def test_pickled_weights_of_an_adapter_are_not_loaded(folder: Path, adapter: Path, tmp_path: Path) -> None:
+    pickled = shutil.copytree(adapter, tmp_path / "pickled")
+    (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
+    with pytest.raises(ConfigError, match=r"no adapter_model\.safetensors"):
+        hf(folder, adapter=str(pickled))
+
+
 def test_an_adapter_with_added_tokens_says_how_to_merge_it(folder: Path, tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.prompts import GUARD, load_prompt
+from gnnrag.prompts import SMALL_GUARD, load_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
 from gnnrag.types import Passage
 from tests.prompts.test_untrusted import ATTACKS
@@ -63,14 +63,15 @@ def test_every_prompt_is_fit_for_use(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_small_variant_is_short_and_asks_for_the_same(name: str) -> None:
     whole, small = load_prompt(name), load_prompt(f"{name}:small")
-    assert (small.placeholders, small.reminder, small.stop) == (whole.placeholders, whole.reminder, whole.stop)
+    assert (small.placeholders, small.stop) == (whole.placeholders, whole.stop)
+    assert small.reminder == whole.reminder or "JSON" in small.reminder
     assert small.name == f"{name}:small" and not small.examples
     instructions = small.system
     if small.user != whole.user:  # they stand between the passages and the question, which comes last
         instructions = yaml.safe_load(files("gnnrag.prompts").joinpath(f"{name}.yaml").read_text())["small"].strip()
         material, _, rest = small.user.partition(f"\n\n{instructions}\n\n")
         assert f"{material}\n\n{rest}" == whole.user and rest and material.endswith("}")
-        assert small.system == GUARD
+        assert small.system == SMALL_GUARD
     if instructions != whole.system:
         assert small.digest != whole.digest and len(instructions) <= max(400, 0.7 * len(whole.system))
         assert not small.schema or "JSON" in instructions
@@ -109,6 +110,13 @@ def test_digest_changes_with_every_part(tmp_path: Path) -> None:
     assert load_prompt(str(path), "o").digest not in digests
 
 
+def test_an_option_can_have_a_schema_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("{user: u, schema: {type: object}, options: {a: x, b: y}, schemas: {a: {type: array}}}")
+    schemas = [load_prompt(str(path), *options).schema for options in ((), ("a",), ("b",), ("b", "a"))]
+    assert schemas == [{"type": kind} for kind in ("object", "array", "object", "array")]
+
+
 def test_braces_of_a_template_that_are_no_placeholders_stay(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("user: 'Reply {\"a\": [{}]} or {X} about {it}'")
@@ -122,7 +130,7 @@ def test_options_are_appended_to_the_system_text() -> None:
         load_prompt("reader", "abstian")
 
 
-@pytest.mark.parametrize("text", ["system: only", "user: '{a}'\nsytem: x", "user: ["])
+@pytest.mark.parametrize("text", ["system: only", "user: '{a}'\nsytem: x", "user: '{a}'\nexamples: [text]", "user: ["])
 def test_broken_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from gnnrag.parts import part
+from gnnrag.prompts import SMALL
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.parsing import (
     MalformedError,
@@ -19,7 +21,7 @@ from gnnrag.roles.parsing import (
     strip_markup,
     strip_thinking,
 )
-from gnnrag.roles.prompting import PromptedPart
+from gnnrag.roles.prompting import PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem, Triple, bracketed, read_triples, render_history, render_triples
 from gnnrag.text.tokens import estimate_tokens
@@ -161,13 +163,21 @@ def parse_triples(text: str) -> list[Triple]:
 
 
 def parse_free(text: str) -> str:
-    """Return a reply without its thinking, or the texts of one in JSON; MalformedError where nothing is left."""
-    text = strip_thinking(text)
-    if isinstance(value := json_value(text), dict):
-        text = "\n".join(map(str, value.values())).strip()
-    if not text:
+    """Return a reply without its thinking; MalformedError where nothing is left."""
+    if not (text := strip_thinking(text)):
         raise MalformedError("empty reply")
     return text
+
+
+def free_of(prompter: Prompter) -> Callable[[str], str]:
+    """Return how replies to a prompter are read: small models are asked for JSON, whose texts are the reply."""
+    return parse_texts if prompter.prompt.name.endswith(SMALL) else parse_free
+
+
+def parse_texts(text: str) -> str:
+    """Return the texts of a reply in JSON, a line each, or another reply as it is."""
+    value = json_value(text := parse_free(text))
+    return parse_free("\n".join(map(str, value.values()))) if isinstance(value, dict) else text
 
 
 def parse_verdict(text: str, released: bool = False) -> EvidenceVerdict:
@@ -253,13 +263,13 @@ class PromptedGrounder(PromptedPart[SubQueryTask, TextResult]):
         values = {"query": inline(task.query), "history": history}
         if task.labels == "released":
             asked = self._triples if task.side == "relational" else self._text
-            query, failure = (sent := await asked.ask(session, values, parse_free)).value or "", sent.failure
+            query, failure = (sent := await asked.ask(session, values, free_of(asked))).value or "", sent.failure
             return TextResult(task.query, flags=("grounder_failed",)) if failure else TextResult(query)
         if task.side == "relational":
             outcome = await self._triples.ask(session, values, parse_triples)
             query, failure = render_triples(outcome.value or ()), outcome.failure
         else:
-            reply = await self._text.ask(session, values, parse_free)
+            reply = await self._text.ask(session, values, free_of(self._text))
             query, failure = " ".join((reply.value or "").split()), reply.failure
         if failure:
             return TextResult(task.query, flags=("grounder_failed",))
@@ -276,7 +286,8 @@ class PromptedSubAnswerer(PromptedPart[SubQueryTask, TextResult]):
         history = render_history(task.history, labels=task.labels)
         context = "\n\n".join(text for text in (history, task.context) if text)
         values = {"context": notes_element(context), "query": inline(task.query)}
-        outcome = await self.ask(session, values, lambda text: need_answer(parse_free(text), task.query))
+        free = free_of(self.prompters[0])
+        outcome = await self.ask(session, values, lambda text: need_answer(free(text), task.query))
         return TextResult(flags=("sub_answerer_failed",)) if outcome.value is None else TextResult(outcome.value)
 
 
@@ -294,7 +305,7 @@ class PromptedRefiner(PromptedPart[SubQueryTask, TextResult]):
     async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         prompter = self._text if task.side == "semantic" else self._triples
         values = {"query": inline(task.query), "context": task.view.shown()}
-        outcome = await prompter.ask(session, values, parse_free)
+        outcome = await prompter.ask(session, values, free_of(prompter))
         if outcome.value is None:
             return TextResult(flags=("refiner_failed",))
         passages = task.view.passages if task.side == "semantic" else ()
@@ -314,13 +325,15 @@ class PromptedDrafter(PromptedPart[ContextTask, Draft]):
         self.prompters = (self._plain, self._line)
 
     async def __call__(self, task: ContextTask, session: Session) -> Draft:
+        prompter = self._line if task.answer_line else self._plain
+
         def parse(text: str) -> Draft:
-            draft = parse_draft(text, task.answer_line)
+            draft = parse_draft(free_of(prompter)(text), task.answer_line)
             need_answer(draft.answer, task.question.text)
             return draft
 
         values = {"context": notes_element(task.context), "question": inline(task.question.text)}
-        outcome = await (self._line if task.answer_line else self._plain).ask(session, values, parse)
+        outcome = await prompter.ask(session, values, parse)
         return outcome.value or Draft(flags=("drafter_failed",))
 
 
@@ -332,7 +345,7 @@ class PromptedEvidenceCheck(PromptedPart[ContextTask, Check]):
 
     async def __call__(self, task: ContextTask, session: Session) -> Check:
         def parse(text: str) -> Check:
-            analysis = parse_free(text)
+            analysis = free_of(self.prompters[0])(text)
             verdict = parse_verdict(analysis, task.released)
             if verdict == "unknown":
                 raise MalformedError("neither yes nor no")

@@ -67,7 +67,10 @@ class EvidenceReply(ReplyModel):
 
 @part("role", "evidence_extractor.prompted")
 class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, ExtractedEvidence]):
-    """Asks which sentences support which questions. A reply that does not parse gives nothing (`evidence_failed`)."""
+    """Asks which sentences support which questions. A reply that does not parse gives nothing (`evidence_failed`).
+
+    A small model labels sentences for the question alone, not for its sub-questions: it mixes their numbers up.
+    """
 
     max_tokens: int = 2048
 
