@@ -36,7 +36,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "graphrag_local": PROFILES,
     "lightrag": [*PROFILES, {"mode": "hybrid"}],
     "minirag": PROFILES,
-    "hypergraphrag": [{"rank_by": rank} for rank in ("released", "paper")],
     "pathrag": [{"flow": "released"}, {"flow": "paper"}],
     "linearrag": PROFILES,
 }
@@ -190,7 +189,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("graphrag_local", {"entities": 0}, "entities"),
     *(("graphrag_global", {name: "x"}, name) for name in ("profile",)),
     *(("graphrag_global", {name: 0}, name) for name in ("batch_tokens", "reduce_tokens")),
-    *(("hypergraphrag", {name: "x"}, name) for name in ("rank_by", "tail")),
+    ("hypergraphrag", {"tail": "x"}, "tail"),
     ("lightrag", {"mode": "bypass"}, "mix"),
     ("lightrag", {"profile": "best"}, "released"),
     ("linearrag", {"search": "dfs"}, "bfs"),
