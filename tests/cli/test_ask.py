@@ -79,7 +79,7 @@ def test_longer_answers_cite_the_evidence_that_is_shown(
     assert data["text"].startswith(first["sentence"][:-1]) and data["text"][first["at"] :].startswith("[1].")
     assert call([*asked, "answer.words=1"]) == 0  # whole sentences: the first one always
     out = capsys.readouterr().out
-    assert out.startswith(f"Answer: {first['sentence'][:-1]} [1]") and out.splitlines()[0].count("[") == 1
+    assert out.startswith(f"Nearest: {first['sentence'][:-1]} [1]") and out.splitlines()[0].count("[") == 1
     assert "\n [1] " in out and f"({first['place']})" in out
     assert call([*asked, "answer.style=short"]) == 0
     assert capsys.readouterr().out.splitlines()[0].count("[") == 1
