@@ -179,7 +179,7 @@ class Index:
             self._thread.submit(before.retire())
 
     def inspect(self) -> dict[str, Any]:
-        """Return what the index holds, its size in bytes, graphs, hubs and gaps; see `pages.inspection`."""
+        """Return what the index holds, its size in bytes, and gaps; see `pages.inspection`."""
         from gnnrag.pages.inspection import inspect_index
 
         return inspect_index(self.path)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gnnrag.errors import BudgetError
-from gnnrag.types import Query
+from gnnrag.types import Query, Ranking
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ class Session:
     cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
     counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # queries already in the counts
+    rankings: dict[Query, Ranking] = field(default_factory=dict)  # what equal queries gave before, see `Loop.search`
     traceback: str = ""  # of the first part that raised, for the log
     failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
 

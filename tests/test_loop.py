@@ -241,6 +241,35 @@ def test_repeats_are_counted_per_question() -> None:
         assert prediction.usage["retriever_calls"] == 4 and prediction.usage["flags"] == {"duplicate_query": 2}
 
 
+def test_equal_queries_reach_a_retriever_once_in_a_question() -> None:
+    retriever = ToyRetriever({"x": {"a": 1.0}})
+    method = Asks([Query("x", origin="fast"), Query("x", origin="slow")], [Query(" X "), Query("y")])
+    answer_all(method, retriever, QUESTIONS[:2], concurrency=1)
+    assert retriever.asked == ["x", "y"] * 2
+
+
+def test_a_search_of_the_reader_has_the_seeds_and_may_fail() -> None:
+    seen = []
+
+    class Seeded(ToyRetriever):
+        def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+            seen.extend((query.text, query.seeds) for query in queries)
+            return super().retrieve(queries)
+
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        assert task.search is not None and await task.search("more") == ()
+        return Answer("what was there")
+
+    retriever = Seeded({"x": {"a": 1.0}, "more": RuntimeError("no such table")})
+    loop = Loop(Asks([Query("x")]), retriever, reader, ToyIndex().lookup, style=None)
+    prediction, session = asyncio.run(loop.answer(Question("q", "x", seeds=("e1",))))
+    assert (prediction.answer, prediction.error) == ("what was there", None)
+    assert seen == [("x", ("e1",)), ("more", ("e1",))]
+    assert [e["message"] for e in session.events if e["event"] == "reader_search_failed"] == [
+        "RuntimeError: no such table"
+    ]
+
+
 def test_a_query_that_asks_for_more_is_another_query() -> None:
     method = Asks([Query("x", top_k=2)], [Query("x", top_k=4)])
     prediction, _ = answer_one(method, ToyRetriever({"x": {f"d{i}": 9.0 - i for i in range(9)}}))

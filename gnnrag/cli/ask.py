@@ -133,7 +133,7 @@ def _command(typed: str, answers: Sequence[Answer], index: Index) -> str:
 
 def _brief(answer: Answer) -> Iterator[str]:
     """Yield an answer, and a line for each of its sources; without an answer, for the passages nearest to it."""
-    yield answer.marked or str(answer)
+    yield f"{'Nearest: ' if answer.form == 'quoted' else ''}{answer.marked or answer}"
     width = get_terminal_size().columns
     first = sorted({c.number: c for c in reversed(answer.citations)}.values(), key=lambda c: c.number)
     for citation in first:

@@ -128,7 +128,7 @@ def inspect(
     index: IndexFolder,
     as_json: AsJson = False,
 ) -> None:
-    """Print counts, sizes, hubs and gaps of an index."""
+    """Print counts, sizes and gaps of an index."""
     report = inspect_index(index)
     if as_json:
         print(json.dumps(report, indent=2, ensure_ascii=False))
@@ -143,13 +143,6 @@ def inspect(
     for stage in report["stale"]:
         cost = stage["values to compute"]
         note(f"{stage['name']} is stale" + ("" if cost is None else f"; {cost} texts would be computed"))
-    graphs = []
-    for graph in report["graphs"]:
-        hubs = "\n".join(f"{hub['name']} ({hub['degree']})" for hub in graph["hubs"][:5])
-        counts = [f"{graph[name]:,}" for name in ("nodes", "edges", "isolated", "components")]
-        graphs.append([graph["name"], *counts, str(graph["mean_degree"]), hubs])
-    headings = ["graph", "nodes", "joined pairs", "isolated", "connected parts", "mean neighbours", "hubs"]
-    print(plain_table(headings, graphs))
     if gaps := report["extraction"]:
         note(
             f"extraction: {gaps['malformed']} malformed triples; of {gaps['passages']} passages "

@@ -79,9 +79,9 @@ def as_letters(text: str, choices: Mapping[str, str]) -> str:
     if bare and set(bare) <= choices.keys():  # ABD
         letters = set(bare)
     else:
-        letters = {
-            *(letters_of(plain.upper()) or _LETTER.findall(_SIGNED.sub(" ", plain)) or _NUMBER.findall(plain))
-        } & choices.keys()
+        unsigned = _SIGNED.sub(" ", plain)
+        found = letters_of(plain.upper()) or _LETTER.findall(unsigned) or _NUMBER.findall(plain)
+        letters = {*found} & choices.keys()
     if not letters:
         said = [f" {form} " for form in _forms(plain)]
         for key, choice in choices.items():

@@ -19,7 +19,7 @@ from gnnrag.index.index import Index, closure, index_path
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
 from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
-from gnnrag.reports.tables import Result, Row, Table, averages, row_config
+from gnnrag.reports.tables import Result, Row, Table, row_config
 from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_data_for, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.types import OnProgress, Prediction, no_progress
@@ -76,7 +76,7 @@ def run_table(
         _free_memory()
         if is_stopped:
             break
-    return [part for result in (*results, *averages(table, results)) for part in (result, *result.parts)]
+    return [part for result in results for part in (result, *result.parts)]
 
 
 def _free_memory() -> None:

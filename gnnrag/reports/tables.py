@@ -11,19 +11,17 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
 Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks
 a row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `follows: WHAT` names the
 release or the equations that a row follows; that of the table, those of its axes and its own are joined. `used` names
-the paper's models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over
-that axis. `by: type` or `by: hops` splits each row.
+the paper's models, job by job. `published` holds the paper's figures. `by: type` or `by: hops` splits each row.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
@@ -32,11 +30,10 @@ from gnnrag.judge import CRITERIA, DIMENSIONS
 
 KEYS = (
     "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published",
-    "average", "note",
+    "note",
 )  # fmt: skip
 REQUIRED = ("title", "base", "columns")
 SEPARATOR = " / "
-AVERAGE = "average"
 ROOT = "runs/papers"
 _AT_K = re.compile(r"(recall|all)@([1-9]\d*)")
 
@@ -118,7 +115,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table or figure; see the module for its file. `averages` are the rows of the last group."""
+    """A table or figure; see the module for its file."""
 
     title: str
     base: Mapping[str, Any]  # settings of all rows
@@ -129,7 +126,6 @@ class Table:
     used: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     by: str = ""
-    averages: tuple[Row, ...] = ()
     note: str = ""
 
 
@@ -161,21 +157,13 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     rows = tuple(
         _row(choice, published, given, follows) for choice in product(*(axis.items() for axis in axes.values()))
     )
-    averages: tuple[Row, ...] = ()
-    if over := raw.get("average"):
-        _check("average", [over], axes)
-        labels = product(*((AVERAGE,) if name == over else tuple(axis) for name, axis in axes.items()))
-        averages = tuple(
-            Row(SEPARATOR.join(each), each, (), published=published.get(SEPARATOR.join(each), {})) for each in labels
-        )
-    names = [row.name for row in (*rows, *averages)]
-    _check("published row", published, names)
+    _check("published row", published, [row.name for row in rows])
     _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
     return Table(
         title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
         columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw.get("paper") or "",
         used={str(job): str(model) for job, model in (raw.get("used") or {}).items()},
-        models=dots(raw.get("models") or {}), by=by, averages=averages,
+        models=dots(raw.get("models") or {}), by=by,
         note=raw.get("note") or "",
     )  # fmt: skip
 
@@ -285,21 +273,6 @@ class Result:
     @property
     def is_done(self) -> bool:
         return bool(self.run) and not self.error
-
-
-def averages(table: Table, results: Sequence[Result]) -> Iterator[Result]:
-    """Yield a table's last group: means over finished rows; a published average stands beside complete ones only."""
-    for row in table.averages:
-        axis = row.labels.index(AVERAGE)
-        others = (*row.labels[:axis], *row.labels[axis + 1 :])
-        members = [r for r in table.rows if (*r.labels[:axis], *r.labels[axis + 1 :]) == others]
-        done = [r for r in results if r.row.name in {m.name for m in members} and r.is_done and not r.trained_on]
-        if done:
-            figures = {c.name: [v for r in done if (v := r.values.get(c.name)) is not None] for c in table.columns}
-            published = row.published if len(done) == len(members) else {}
-            name = f"{row.name}, {len(done)} of {len(members)}"
-            means = {name: fmean(values) if values else None for name, values in figures.items()}
-            yield Result(replace(row, name=name, published=published), values=means)
 
 
 def cell(result: Result, column: Column) -> str:

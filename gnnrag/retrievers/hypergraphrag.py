@@ -6,11 +6,9 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from gnnrag.graphs.folding import FULL_IMPORTANCE, FULL_SCORE
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import (
     above,
@@ -114,24 +112,14 @@ class SideHits:
 
 
 class Bipartite:
-    """Degrees and confidences of entities and hyperedges.
-
-    `degrees` (num_entities,) counts hyperedges, `sizes` (num_hyperedges,) members, int64. Float64 in [0, 1]:
-    `fact_confidence` (num_hyperedges,) is the mean completeness over the passages that state it, `entity_confidence`
-    (num_entities,) the mean importance over its hyperedges and their passages.
-    """
+    """Entities and hyperedges: `degrees` (num_entities,) counts hyperedges, `sizes` (num_hyperedges,) members."""
 
     def __init__(self, graph: KnowledgeGraph) -> None:
         self.graph = graph
         self.degrees, self.sizes = graph.entity_hyperedges.sizes, graph.hyper_members.sizes
-        stated = graph.hyper_passages.sizes
-        self.fact_confidence = np.clip(graph.hyper_scores / np.maximum(stated, 1) / FULL_SCORE, 0.0, 1.0)
-        members, times = graph.hyper_members.values, np.repeat(stated, self.sizes)
-        total = np.bincount(members, weights=graph.hyper_importance, minlength=graph.num_entities)
-        count = np.bincount(members, weights=times, minlength=graph.num_entities)
+        members = graph.hyper_members.values
         # of each entity in each of its hyperedges, in the order of `entity_hyperedges`
         self._importance = graph.hyper_importance[np.argsort(members, kind="stable")]
-        self.entity_confidence = np.clip(total / np.maximum(count, 1) / FULL_IMPORTANCE, 0.0, 1.0)
 
     def incident(self, entities: Sequence[int]) -> list[int]:
         """Return the entities' hyperedges, each by its best incidence: degrees of both ends, weight, entity order."""
@@ -156,14 +144,11 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     `naive_fallback` where that was nothing. Role: `hyper_query`; where it names nothing, the query itself is searched
     among the facts.
 
-    The released code ranks nothing where either side is empty, and lacks the vector search that the paper has.
+    Scores and order are those of the released code; the paper's confidences and cut-offs are not there. The released
+    code ranks nothing where either side is empty, and lacks the vector search that the paper has.
     """
 
-    # of an entity's hyperedges: degrees first; or, the paper's: cosine times confidence, cut off
-    rank_by: Literal["released", "paper"] = "released"
     top_k: int = 60  # entities, and hyperedges
-    entity_tau: float = 0.5  # paper: least cosine times importance (50 on the scale to 100)
-    fact_tau: float = 0.5  # paper: least cosine times completeness (5 on the scale to 10)
     near_k: int = 5  # passages of the vector search
     entity_tokens: int = 4000  # of the entities of each side
     fact_tokens: int = 4000  # of the hyperedges of each side
@@ -173,8 +158,6 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
 
     def setup(self) -> None:
         super().setup()
-        self.is_paper = self.rank_by == "paper"
-        self.near_floor = 0.5 if self.is_paper else self.cosine_floor
         self.bipartite = Bipartite(self.graph)
 
     def search_texts(self, query: str, reply: HyperQuery) -> tuple[str, str]:
@@ -190,7 +173,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         high: np.ndarray | None,
     ) -> Ranking:
         cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
-        entity_side = SideHits() if low is None else self.entity_side(low, vector, mask)
+        entity_side = SideHits() if low is None else self.entity_side(low, mask)
         fact_side = SideHits() if high is None else self.fact_side(high, mask)
         branch = {(True, True): "hybrid", (True, False): "entities", (False, True): "hyperedges"}.get(
             (bool(entity_side.entities), bool(fact_side.facts)), "naive_fallback"
@@ -200,20 +183,15 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
             entities = distinct([*fact_side.entities, *entity_side.entities])
             hits = facts + [self.shown.entity_hit(e) for e in entities]
             return rank_hits_in_order(hits, query.top_k, branch, self.passes(query))
-        near = above(cosines, self.near_k, self.near_floor)
+        near = above(cosines, self.near_k, self.cosine_floor)
         own = round_robin(near, fact_side.passages, entity_side.passages)
         return self.with_tail(own, query, branch, cosines)
 
-    def entity_side(self, low: np.ndarray, query: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
-        """Return entities near the names `low`, their hyperedges (by degrees, or near `query`), passages of both."""
+    def entity_side(self, low: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
+        """Return entities near the names `low`, their hyperedges by degrees, passages of both."""
         scores = self.scores("entities", low, mask)
-        if self.is_paper:
-            scores = scores * self.bipartite.entity_confidence
-        near = above(scores, self.top_k, self.entity_tau if self.is_paper else self.cosine_floor)
+        near = above(scores, self.top_k, self.cosine_floor)
         facts = self.bipartite.incident(near)
-        if self.is_paper:
-            scores = self.scores("hyperedges", query, mask) * self.bipartite.fact_confidence
-            facts.sort(key=lambda fact: -scores[fact])
         passages = classic_passages(
             near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
         )
@@ -225,9 +203,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     def fact_side(self, high: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
         """Return the hyperedges near the facts of a query, their members and their passages."""
         scores = self.scores("hyperedges", high, mask)
-        if self.is_paper:
-            scores = scores * self.bipartite.fact_confidence
-        near = above(scores, self.top_k, self.fact_tau if self.is_paper else self.cosine_floor)
+        near = above(scores, self.top_k, self.cosine_floor)
         near.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
         facts = self._fit_facts(near)
         passages = passages_in_order(facts, self.graph.hyper_passages)

@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.errors import GnnragError, described
+from gnnrag.errors import BudgetError, GnnragError, described
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
-from gnnrag.session import Budget, Session
+from gnnrag.session import Budget, Session, normalised
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
 
 if TYPE_CHECKING:
@@ -137,9 +137,7 @@ class Loop:
             queries = await self.method.propose(state)
             if not queries:
                 break
-            if question.seeds:
-                queries = [replace(query, seeds=question.seeds) for query in queries]
-            rankings = await self._retrieve(queries, session, state.round)
+            rankings = await self._retrieve(queries, question, session, state.round)
             state.queries += [query.text for query in queries]
             await self.method.absorb(state, queries, rankings)
             state.round += 1
@@ -150,8 +148,12 @@ class Loop:
         session.record("evidence", **{k: v for k, v in to_dict(evidence).items() if k != "ranking"})
         return evidence, max(0, state.round - 1)
 
-    async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
-        """Rank each query, counted and traced. A retrieval that fails is the question's error."""
+    async def _retrieve(
+        self, queries: Sequence[Query], question: Question, session: Session, round_: int
+    ) -> list[Ranking]:
+        """Rank each query, counted and traced."""
+        if question.seeds:
+            queries = [replace(query, seeds=question.seeds) for query in queries]
         if session.filter:
             queries = [replace(query, filter=session.filter) for query in queries]
         session.count_queries(queries)
@@ -167,18 +169,23 @@ class Loop:
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Rank queries without counting or tracing them (`_retrieve` does that).
 
-        The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched.
+        The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched. Within a
+        question, case, spaces and `origin` do not tell queries apart: the first spelling is ranked, and only once.
         """
         for query in queries:
             if not query.text.strip() or query.channel not in self.retrievers[query.retriever].channels:
                 raise ValueError(f"a method proposed what its retriever cannot search: {query}")
-        by_query: dict[Query, Ranking] = {}
-        for name in dict.fromkeys(query.retriever for query in queries):
-            mine = list(dict.fromkeys(query for query in queries if query.retriever == name))
-            retriever, batcher = self.retrievers[name], self._batchers[name]
-            rankings = await (retriever.retrieve_for(mine, session) if retriever.asks_roles else batcher(mine))
-            by_query.update(zip(mine, rankings, strict=True))
-        return [by_query[query] for query in queries]
+        keys = [replace(query, text=normalised(query.text), origin="") for query in queries]
+        new: dict[Query, Query] = {}
+        for key, query in zip(keys, queries, strict=True):
+            if key not in session.rankings:
+                new.setdefault(key, query)
+        for name in dict.fromkeys(query.retriever for query in new.values()):
+            mine = {key: query for key, query in new.items() if query.retriever == name}
+            asked, retriever, batcher = [*mine.values()], self.retrievers[name], self._batchers[name]
+            rankings = await (retriever.retrieve_for(asked, session) if retriever.asks_roles else batcher(asked))
+            session.rankings.update(zip(mine, rankings, strict=True))
+        return [session.rankings[key] for key in keys]
 
     async def _read(
         self, question: Question, evidence: Evidence, session: Session, round_: int
@@ -189,7 +196,16 @@ class Loop:
         context = list(evidence.context)
 
         async def search(text: str) -> tuple[Passage, ...]:
-            (ranking,) = await self._retrieve([Query(text, origin="reader")], session, round_)
+            session.check()
+            try:
+                (ranking,) = await self._retrieve([Query(text, origin="reader")], question, session, round_)
+            except BudgetError:
+                raise
+            except Exception as problem:  # noqa: BLE001 - the reader goes on with the passages that it has
+                session.counts["reader_search_failed"] += 1
+                session.record("reader_search_failed", query=text, message=described(problem))
+                self._keep_traceback(problem, session)
+                return ()
             ids = [hit.id for hit in ranking.hits if hit.kind == "passage"][:FOUND_BY_READER]
             context.extend(id_ for id_ in ids if id_ not in context)
             return self.lookup(ids)

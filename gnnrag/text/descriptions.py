@@ -66,14 +66,16 @@ def _ended(body: str, begin: re.Match[str]) -> Iterator[Description]:
 
 
 def _ends(body: str, start: int, before: str) -> list[int]:
-    """Return where a description may end whose last part begins at `start`, the longest first."""
+    """Return where a description may end whose last part begins at `start`, the likeliest first."""
     if choice := _CHOICE.search(body, start):
         return [choice.start()]
     verbs = list(_AUXILIARY.finditer(before))
     if verbs and verbs[-1]["do"]:
         return _blanks(body, start)
-    participles = [at for at in _blanks(body, start) if _PARTICIPLE.match(body, at + 1)] if verbs else []
-    return participles or [len(body)]
+    blanks = _blanks(body, start) if verbs else []
+    # A participle after an auxiliary of its own belongs to the description: `the city where Ada was born`.
+    free = [at for at in blanks if not _AUXILIARY.fullmatch(body[start:at].split()[-1])]
+    return [*(at for at in free if _PARTICIPLE.match(body, at + 1)), len(body)]
 
 
 def _blanks(body: str, start: int) -> list[int]:

@@ -14,17 +14,13 @@ from tests.helpers.parts import Scripted
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("single", {"channel": "node"}, "method.channel"),
-    ("multihop", {"max_rounds": -3}, "method.max_rounds"),
     ("bdtr", {"query_weights": [1.0]}, "method.query_weights"),
     ("bdtr", {"preset": "letter"}, "method.preset.*ours, paper"),
     ("routed", {"thematic_threshold": 2}, "method.thematic_threshold"),
-    ("routed", {"multi_hop_threshold": 1.5}, "method.multi_hop_threshold"),
     ("routed", {"multi_hop": {"method": "btdr"}}, "method.multi_hop.method='btdr'.*bdtr"),
     ("mgranrag", {"ablate": ["x"]}, "method.ablate.*decomposition"),
     ("graphsearch", {"reflection": {"expand_on": "no"}}, "method.reflection.expand_on.*reject"),
     ("ircot", {"rounds": -1}, "method.rounds"),
-    ("react", {"max_searches": 0}, "max_searches"),
-    ("dotrag", {"nodes": "all"}, "nodes"),
 ]
 
 

@@ -100,21 +100,6 @@ def test_a_signal_ends_the_table(overrides: list[str], tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_the_last_group_averages_what_is_finished(overrides: list[str], tmp_path: Path) -> None:
-    more = "average: retriever\ncolumns: [index_prompt_tokens, index_completion_tokens, "
-    text = TABLE.replace("columns: [", more).replace("rows: {bm25: ", "rows: {average: {Original: [30]}, bm25: ")
-    table = table_of(tmp_path, text)
-    *rows, first, second = run_table(table, overrides)
-    assert (first.row.name, second.row.name) == ("average / Original, 2 of 2", "average / IRCOT, 2 of 2")
-    recalls = [r.values["recall@5"] for r in rows if r.row.labels[1] == "Original"]
-    assert len(recalls) == 2 and first.values["recall@5"] == pytest.approx(sum(recalls) / 2)
-    assert first.row.published == {"em": 0.3} and {r.values["index_prompt_tokens"] for r in rows} == {0}
-    *_, alone = run_table(table, overrides, lambda row: row.name == "dense / Original")
-    assert alone.row.name == "average / Original, 1 of 2" and alone.row.published == {}, "the paper's is of both"
-    assert alone.values["em"] == rows[2].values["em"]
-
-
-@pytest.mark.slow
 def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = table_of(tmp_path)
     call = [str(table.path), *overrides, "--only", "bm25"]

@@ -84,11 +84,10 @@ def test_rows_of_every_label_resolve_with_all_roles(path: Path, roles: str) -> N
             assert is_swept or config.index.embedder.model != "nvidia/NV-Embed-v2", "models are the paper's alone"
 
 
-def test_published_figures_are_found_by_block_row_and_average() -> None:
+def test_published_figures_are_found_by_block_and_row() -> None:
     table = load_table(FOLDER / "mgranrag/table2.yaml")
-    rows, averages = ({row.name: row.published for row in some} for some in (table.rows, table.averages))
+    rows = {row.name: row.published for row in table.rows}
     assert rows["2Wiki / MGranRAG Qwen3-8B T=3"] == pytest.approx({"recall@5": 0.959, "em": 0.698, "f1": 0.771})
-    assert len(averages) == 19 and averages["average / LightRAG"] == pytest.approx({"em": 0.039, "f1": 0.06})
 
 
 def test_grid_rows_and_what_they_set(tmp_path: Path) -> None:
@@ -116,7 +115,6 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {b: [1]}}", "published row 'b'"),
         ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [1, 2]}}", "published row 'a'"),
         ("rows: {a: {}}\nby: month", "by 'month'.*hops, type"),
-        ("rows: {a: {}}\naverage: data", "average 'data'"),
     ],
 )
 def test_a_file_is_read_strictly(tmp_path: Path, more: str, named: str) -> None:

@@ -50,11 +50,9 @@ class TestBipartite:
     GRAPH = Bipartite(fold(ROWS))
     AT = GRAPH.graph.position
 
-    def test_degrees_and_confidences(self) -> None:
+    def test_degrees(self) -> None:
         assert self.GRAPH.graph.names == ("ann", "bob", "cy", "dan", "eve")
         assert self.GRAPH.degrees.tolist() == [2, 2, 1, 2, 0] and self.GRAPH.sizes.tolist() == [2, 3, 2]
-        assert self.GRAPH.fact_confidence.tolist() == pytest.approx([0.6, 0.3, 0.9])  # f1 is stated twice
-        assert self.GRAPH.entity_confidence.tolist() == pytest.approx([200 / 300, 175 / 300, 0.8, 0.5, 0.0])
 
     def test_incident_facts_by_degrees_then_by_weight(self) -> None:
         """Degrees: ann 2 + f2 3; then 2 + 2 for f1 and f3, with weights 160 (ann), 80 (bob) and 95 (bob)."""
@@ -66,15 +64,11 @@ class TestBipartite:
         names = [self.GRAPH.graph.names[m] for m in self.GRAPH.members([2, 1])]
         assert names == ["bob", "dan", "ann", "cy"]
 
-    def test_sentences_count_in_full(self) -> None:
-        graph = Bipartite(fold([Extraction(("a", "b")), Extraction(("a", "b"))], sentences=[("a b",), ("a b",)]))
-        assert graph.fact_confidence.tolist() == [1.0] and graph.entity_confidence.tolist() == [1.0, 1.0]
-
 
 def test_sides() -> None:
     retriever = set_up(HyperGraphRAGRetriever(), index=index(), roles={})
     names, facts = retriever.index.embedder.encode(["Ann", "A met B."])
-    side = retriever.entity_side(names, facts)
+    side = retriever.entity_side(names)
     assert [retriever.graph.names[e] for e in side.entities] == ["ann", "eve", "cy", "dan", "bob"]
     assert side.facts == [1, 0]
     # ann's passages c1 (two of its facts) before c3 (one of them), then eve's.
@@ -107,20 +101,6 @@ def test_ties_of_cosine_go_by_weight() -> None:
 def test_hyperedges_are_cut_by_tokens(tokens: int, facts: list[int]) -> None:
     retriever = set_up(HyperGraphRAGRetriever(fact_tokens=tokens), index=index(), roles={})
     assert retriever.fact_side(retriever.index.embedder.encode(["A met B."])[0]).facts == facts
-
-
-class TestPaper:
-    def test_cosine_times_confidence_with_cut_offs(self) -> None:
-        """f3: 0.9 * 0.9, f1: 0.6 * 0.6 falls short; ann: 0.9 * 2/3; c5 and c4 by vector, c1 has a cosine of 0.3."""
-        assert own(BOTH, rank_by="paper") == (("c5", "c2", "c1", "c4", "c3"), "hybrid")
-        assert own(BOTH, rank_by="paper", entity_tau=0.7, near_k=0) == (("c2",), "hyperedges")
-        assert own(BOTH, rank_by="paper", fact_tau=0.3, near_k=0)[0] == ("c2", "c1", "c3")
-
-    @pytest.mark.parametrize("rank_by, facts", [("released", [1, 0]), ("paper", [0, 1])])
-    def test_an_entitys_facts(self, rank_by: str, facts: list[int]) -> None:
-        retriever = set_up(HyperGraphRAGRetriever(rank_by=rank_by), index=index(), roles={})
-        names, query = retriever.index.embedder.encode(["Ann", "A met B."])
-        assert retriever.entity_side(names, query).facts == facts
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ from gnnrag.text.descriptions import descriptions
     [
         (
             "Where was the founder of Lind & Sons born?",
-            [[("the founder of Lind & Sons", "Who is the founder of Lind & Sons?")]],
+            [
+                [
+                    ("the founder of Lind & Sons", "Who is the founder of Lind & Sons?"),
+                    ("the founder of Lind & Sons born", "Who is the founder of Lind & Sons born?"),
+                ]
+            ],
         ),
         (
             "In what year did the firm that built the Old Mill move to Bergen?",
@@ -34,6 +39,7 @@ from gnnrag.text.descriptions import descriptions
             [[("the person who keeps the keys", "Who keeps the keys?")]],
         ),
         ("Who is the author of Red Tide?", []),
+        ("Who is the mayor of the city where Ada was born?", []),
         ("What is the name of the author of Red Tide?", []),
         ("When was the bridge opened?", []),
         ("Where did the head of  mill go", [[("the head of  mill", "Who is the head of  mill?")]]),

@@ -139,8 +139,8 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 most = max((each.confidence for each in answers), default=0.0)
                 # Of places that are about as sure, the first: the longest description.
                 near = [i for i, each in enumerate(answers) if each.confidence >= max(LEAST_STEP, 0.8 * most)]
-                if near and answers[near[0]].text not in text:
-                    found = places[near[0]], answers[near[0]]
+                if unsaid := [i for i in near if answers[i].text not in text]:
+                    found = places[unsaid[0]], answers[unsaid[0]]
                     break
             if found is None:
                 break
@@ -154,13 +154,13 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         passages = tuple(dict.fromkeys((*new, *known, *task.passages)))
         last = replace(task, question=Question("", text), passages=passages)
         answer = await self._step(last, session)
-        sure = math.prod(step.confidence for step in (*steps, answer))
+        sure = math.prod(step.confidence for step in [*steps, answer])
         names = content_stems(steps[-1].text)
         is_named = names <= _said_in(answer, shown)
         is_sure = bool(answer.text) and sure >= self._least(task, self.sureness.threshold if self.sureness else 1.0)
         if is_sure and (answer.thought != "likeliest span" or is_named):
-            citations = tuple(c for each in (*steps, answer) for c in each.citations)
-            support = tuple(dict.fromkeys(id_ for each in (answer, *steps) for id_ in each.support))
+            citations = tuple(c for each in [*steps, answer] for c in each.citations)
+            support = tuple(dict.fromkeys(id_ for each in [answer, *steps] for id_ in each.support))
             return replace(answer, support=support, confidence=round(sure, 4), citations=citations)
         quoted = _quotation(answer, shown) if is_named and answer.confidence >= LEAST_STEP else None
         if quoted is None:
@@ -168,14 +168,16 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             least = max(direct.confidence, self.settings.min_fit_short / 2)
             if quoted.confidence <= least or not names <= _said_in(quoted, shown):
                 return None
-        citations = tuple({c.sentence: c for each in (*steps, quoted) for c in each.citations}.values())
+        citations = tuple({c.sentence: c for each in [*steps, quoted] for c in each.citations}.values())
         numbers = {id_: number for number, id_ in enumerate(shown, start=1)}
         marked = with_marks((c.sentence, tuple(numbers[i] for i in c.passages if i in numbers)) for c in citations)
         support = tuple(dict.fromkeys(id_ for c in citations for id_ in c.passages))
-        return replace(quoted, text=marked, support=support, citations=citations)
+        least_sure = min(each.confidence for each in [*steps, quoted])
+        return replace(quoted, text=marked, support=support, confidence=least_sure, citations=citations)
 
     async def _step(self, task: ReaderTask, session: Session) -> Answer:
         """Return the answer of one step, with the sentence or the rows that say it; confidence 0: there is none."""
+        task = replace(task, passages=task.passages[: self.settings.max_passages])
         exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
         if exact is not None:
             return exact
