@@ -37,7 +37,7 @@ def test_the_same_words_to_another_retriever_are_another_query() -> None:
         Asks([Query("x")], [Query("x", retriever="b")], [Query("X ", retriever="b")]), main, {"b": other}
     )
     assert prediction.usage["retriever_calls"] == 3 and prediction.usage["flags"] == {"duplicate_query": 1}
-    assert (main.asked, other.asked) == (["x"], ["x", "X "])
+    assert (main.asked, other.asked) == (["x"], ["x"])
 
 
 def test_channels_are_those_of_the_one_that_is_asked() -> None:

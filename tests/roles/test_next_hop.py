@@ -142,7 +142,7 @@ def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Inde
     session = Session("q")
     vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]
-    rankings = asyncio.run(loop._retrieve(queries, session, 0))
+    rankings = asyncio.run(loop._retrieve(queries, Question("q", "?"), session, 0))
     assert [r.ids[0] for r in rankings] == [index.ids[1], index.ids[3], index.ids[1]]
     assert session.counts["duplicate_query"] == 1
     assert session.events[0]["vector"] is True

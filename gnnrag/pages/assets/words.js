@@ -57,6 +57,7 @@ const WORDS = {
   sufficiency: ["Is it enough?", "Whether the route's answer is trusted, or another route is tried."],
   llm: ["Language model asked", "The role it played, and its reply."],
   repeated_prompt: ["Not asked again", "The same prompt had failed for this question, and the model would say the same."],
+  reader_search_failed: ["A search of the reader failed", "It answers from the passages that it has."],
   error: ["The question failed", "What stopped it; it counts as wrong."],
   decision: ["Decision of a role", "What it was shown and what it decided, written down for training a small model."],
   global_search: [
