@@ -1,6 +1,5 @@
 """Benchmarks over long documents, as they are released: documents are cut into passages, gold is found by its words.
 
-- MultiHop-RAG (Tang and Yang, 2024): a folder with `corpus.json`, news articles, and `MultiHopRAG.json`.
 - GraphRAG-Bench of Xiang et al. (arXiv 2506.05690): `FOLDER/NAME` for `FOLDER/Datasets/Corpus/NAME.json` (novels, or a
   medical text) and `FOLDER/Datasets/Questions/NAME_questions.json`.
 - UltraDomain (released with MemoRAG, 2024): `DOMAIN.jsonl`, questions over whole books, without gold passages.
@@ -24,7 +23,6 @@ from gnnrag.errors import DataError
 from gnnrag.text.normalise import find_words
 from gnnrag.types import Passage, Question
 
-ARTICLES, QUERIES = "corpus.json", "MultiHopRAG.json"
 CORPORA, QUESTIONS = "Datasets/Corpus", "Datasets/Questions"
 # A statement about a text rarely repeats it. One that shares 85% of its words with a passage of its own document was
 # taken from there; below that, statements about a novel start to match passages that merely name the same people.
@@ -62,8 +60,6 @@ def load(
 
 
 def _reader(path: Path) -> Callable[[Path, Skips], tuple[_Documents, list[_Asked]]] | None:
-    if (path / ARTICLES).is_file() and (path / QUERIES).is_file():
-        return _multihop_rag
     if (path.parent / CORPORA / f"{path.name}.json").is_file():
         return _graphrag_bench
     is_file = path.suffix == ".jsonl" and path.is_file()
@@ -71,23 +67,6 @@ def _reader(path: Path) -> Callable[[Path, Skips], tuple[_Documents, list[_Asked
         return _ultradomain if is_file and next(read_jsonl(path))[1].keys() >= {"input", "context", "answers"} else None
     except (DataError, StopIteration):
         return None
-
-
-def _multihop_rag(path: Path, skips: Skips) -> tuple[_Documents, list[_Asked]]:
-    articles = read_objects(path / ARTICLES, "articles")
-    documents = {f"article-{i}": (row["title"], row["body"]) for i, row in enumerate(articles)}
-    names = {row[key]: f"article-{i}" for key in ("title", "url") for i, row in enumerate(articles) if row.get(key)}
-    rows = []
-    for i, row in enumerate(read_objects(path / QUERIES, "questions")):
-        facts = [
-            (names.get(f.get("url")) or names.get(f["title"], f["title"]), f["fact"]) for f in row["evidence_list"]
-        ]
-        answers = () if row["question_type"] == "null_query" else (row["answer"],)  # which the articles do not answer
-        question = Question(
-            f"multihop-rag-{i}", row["query"], answers, row["question_type"], extra={"hops": len(facts)}
-        )
-        rows.append((question, facts))
-    return documents, rows
 
 
 def _graphrag_bench(path: Path, skips: Skips) -> tuple[_Documents, list[_Asked]]:

@@ -1,53 +1,12 @@
-"""MultiHop-RAG, GraphRAG-Bench and UltraDomain: small files of ours in the releases' formats."""
+"""GraphRAG-Bench and UltraDomain: small files of ours in the releases' formats."""
 
-import copy
 import json
 
 import pytest
 
-from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import DataError
 
-ARTICLE = ("title", "author", "source", "published_at", "category", "url", "body")
-ARTICLES = [
-    dict(zip(ARTICLE, row, strict=True))
-    for row in (
-        (
-            *("Harbour bridge to close", "A. Writer", "The Quay", "2023-10-02T10:00:00+00:00", "business"),
-            "https://quay.example/bridge",
-            "The harbour bridge will close in May. Engineers found cracks in two piers.\n\n"
-            "Mayor Iris Blom called the closure unavoidable. Ferries will run every ten minutes instead.",
-        ),
-        (
-            *("Ferry firm wins contract", "B. Writer", "Port News", "2023-10-05T10:00:00+00:00", "business"),
-            "https://port.example/ferry",
-            "Nordlund Ferries won the city's contract. Its owner, Kai Nordlund, started with one boat.",
-        ),
-    )
-]
-
-
-def fact(article, words):
-    return {key: ARTICLES[article][key] for key in ARTICLE if key != "body"} | {"fact": words}
-
-
-QUERIES = [
-    {
-        "query": "Who owns the firm that carries people while the harbour bridge is closed?",
-        "answer": "Kai Nordlund",
-        "question_type": "inference_query",
-        "evidence_list": [
-            fact(0, "Ferries will run every ten minutes instead."),
-            fact(1, "Its owner, Kai Nordlund, started with one boat."),
-        ],
-    },
-    {
-        "query": "What does the mayor's sister do?",
-        "answer": "Insufficient information.",
-        "question_type": "null_query",
-        "evidence_list": [],
-    },
-]
 NOVELS = [
     {
         "corpus_name": "Novel-1",
@@ -95,16 +54,6 @@ def write(path, value, lines=False):
 
 
 @pytest.fixture
-def multihop(tmp_path):
-    def make(queries=QUERIES, articles=ARTICLES):
-        write(tmp_path / "mh" / "corpus.json", articles)
-        write(tmp_path / "mh" / "MultiHopRAG.json", queries)
-        return tmp_path / "mh"
-
-    return make
-
-
-@pytest.fixture
 def novels(tmp_path):
     def make(questions=NOVEL_QUESTIONS, documents=NOVELS, name="novel"):
         write(tmp_path / "gb" / "Datasets" / "Corpus" / f"{name}.json", documents)
@@ -121,29 +70,6 @@ def books(tmp_path):
         return tmp_path / "ud" / f"{name}.jsonl"
 
     return make
-
-
-def test_multihop_rag(multihop):
-    data = load_dataset(multihop(), chunk_words=20)
-    assert data.name == "mh" and data.remarks == []
-    assert [p.id for p in data.passages] == ["article-0#1", "article-0#2", "article-1#1"]
-    assert data.passages[1].title == "Harbour bridge to close"
-    first, null = data.questions
-    assert first.gold == ("article-0#2", "article-1#1")
-    assert (first.answers, first.type, first.extra["hops"]) == (("Kai Nordlund",), "inference_query", 2)
-    assert (null.answers, null.gold, null.extra["hops"]) == ((), (), 0)
-    whole = load_dataset(multihop(), chunk_words=200)
-    assert whole.questions[0].gold == ("article-0#1", "article-1#1"), "other passages, other gold"
-    assert load_passages(multihop()).passages == load_dataset(multihop()).passages
-
-
-def test_evidence_without_its_url_is_found_by_its_title(multihop):
-    queries = copy.deepcopy(QUERIES)
-    queries[0]["evidence_list"][0]["url"] = "https://elsewhere.example"
-    assert load_dataset(multihop(queries), chunk_words=20).questions[0].gold == ("article-0#2", "article-1#1")
-    queries[0]["evidence_list"][0]["title"] = "Another"
-    with pytest.raises(DataError, match="'Another'"):
-        load_dataset(multihop(queries), chunk_words=20)
 
 
 def test_graphrag_bench(novels):
@@ -183,9 +109,11 @@ def test_ultradomain(books, tmp_path):
     assert load_dataset(own).passages[0].title == "Note", "own documents are not taken for it"
 
 
-def test_what_is_broken_is_named(multihop):
-    with pytest.raises(DataError, match=r"unknown shape: KeyError.*body"):
-        load_dataset(multihop(articles=[{"title": "A"}]))
+def test_what_is_broken_is_named(novels):
+    with pytest.raises(DataError, match=r"unknown shape: KeyError.*context"):
+        load_dataset(novels(documents=[{"corpus_name": "A"}]) / "novel")
+    with pytest.raises(DataError, match="'Novel-9', not in the corpus"):
+        load_dataset(novels([NOVEL_QUESTIONS[0] | {"source": "Novel-9"}]) / "novel")
 
 
 TEXT = (
