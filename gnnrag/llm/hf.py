@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -68,7 +67,6 @@ def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> A
     """
     from peft import PeftConfig, PeftModel, get_peft_model
 
-    check_tokens(model, folder)
     adapted = model
     try:
         if not isinstance(model, PeftModel):
@@ -82,46 +80,12 @@ def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> A
             adapted.unload()
         elif name in getattr(model, "peft_config", {}):
             model.delete_adapter(name)
-        problem = f"adapter {str(folder)!r} does not fit the model, or is damaged ({brief(error)})"
-        raise ArtefactError(problem) from error
-
-
-# Whole tables of token vectors that an adapter was saved with.
-_EMBEDDING = re.compile(r"(?:embed_tokens|lm_head|wte|word_embeddings|embed_in|embed_out)(?:\.(?!lora)\w+)*\.weight$")
-
-
-def check_tokens(model: Any, folder: Path) -> None:
-    """Raise ArtefactError where an adapter has vectors of other tokens than the model, with the way to merge them.
-
-    The model is shared with whoever runs it without this adapter, so it is not resized here.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    vectors = model.get_input_embeddings().weight.shape[0]
-    try:
-        with safe_open(folder / "adapter_model.safetensors", framework="numpy") as weights:
-            counts = {weights.get_slice(key).get_shape()[0] for key in weights.keys() if _EMBEDDING.search(key)}  # noqa: SIM118
-    except (OSError, SafetensorError):
-        return  # loading it will say so
-    if counts - {vectors}:
-        raise ArtefactError(
-            f"adapter {str(folder)!r} was trained with other tokens than its base has. Merge them: load the base, "
-            f"base.resize_token_embeddings({max(counts)}), PeftModel.from_pretrained(base, ADAPTER).merge_and_unload()"
-            ".save_pretrained(FOLDER), and save the adapter's tokenizer there; then llm.model=FOLDER"
+        problem = (
+            f"adapter {str(folder)!r} does not fit the model, or is damaged ({brief(error)}). One with tokens of its "
+            "own is merged first: load the base, base.resize_token_embeddings(N), PeftModel.from_pretrained(base, "
+            "ADAPTER).merge_and_unload().save_pretrained(FOLDER), its tokenizer beside it; then llm.model=FOLDER"
         )
-
-
-def own_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer that an adapter was trained with, None where its folder has none that can be read."""
-    from transformers import AutoTokenizer
-
-    if not (folder / "tokenizer_config.json").is_file():
-        return None
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # noqa: BLE001 - the library raises whatever the damage leads to
-        logger.warning("the tokenizer of adapter %s cannot be read, its base's is taken: %s", folder, brief(error))
-        return None
+        raise ArtefactError(problem) from error
 
 
 class Choice:
@@ -177,18 +141,7 @@ class HFModel(Engine):
         self.pad = next(iter(sorted(self.ends)), 0) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         self._size = model.config.get_text_config().vocab_size  # of the output, may exceed the tokenizer's vocabulary
         self._adapters: dict[str, str] = {}
-        self._tokenizers: dict[str, Any] = {}  # of adapters
         self._refused: set[str] = set()  # schemas that xgrammar cannot enforce
-
-    def tokenizer_of(self, job: Job) -> Any:
-        """Return the tokenizer of a job's adapter; ArtefactError, for this job alone: see `check_tokens`."""
-        folder = job.adapter
-        if folder is None:
-            return self.tokenizer
-        if folder not in self._tokenizers:
-            check_tokens(self.model, Path(folder))
-            self._tokenizers[folder] = own_tokenizer(Path(folder)) or self.tokenizer
-        return self._tokenizers[folder]
 
     def batches(self, jobs: Sequence[Job], prompts: Mapping[int, list[int]]) -> list[list[int]]:
         """Put jobs of one adapter, the same stop strings and like length together, within the limits."""
@@ -218,7 +171,7 @@ class HFModel(Engine):
             out = self.model.generate(
                 input_ids=ids, attention_mask=mask, do_sample=False, pad_token_id=self.pad,
                 max_new_tokens=max(job.request.max_tokens for job in jobs), stop_strings=stop or None,
-                tokenizer=self.tokenizer_of(jobs[0]), logits_processor=[Choice(jobs, self, width)],
+                tokenizer=self.tokenizer, logits_processor=[Choice(jobs, self, width)],
             )  # fmt: skip
         replies = zip(jobs, prompts, out[:, width:].tolist(), strict=True)
         return [self._reply(job, len(prompt), tokens) for job, prompt, tokens in replies]
@@ -227,7 +180,7 @@ class HFModel(Engine):
         tokens = tokens[: job.request.max_tokens]
         ends = (i + (token in self.ends) for i, token in enumerate(tokens) if token in self.ends or token == self.pad)
         end = next(ends, None)
-        text = self.tokenizer_of(job).decode(tokens[:end], skip_special_tokens=True)
+        text = self.tokenizer.decode(tokens[:end], skip_special_tokens=True)
         return job.reply(text, prompt, len(tokens[:end]), has_ended=end is not None)
 
     @cached_property

@@ -176,10 +176,6 @@ class Engine:
     tokenizer: Any
     context: int | None = None  # most tokens of prompt and reply
 
-    def tokenizer_of(self, job: Job) -> Any:
-        """Return what makes tokens of a job's prompt: an adapter may have its own."""
-        return self.tokenizer
-
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
         """Return the replies to prompts, which are tokens."""
         raise NotImplementedError
@@ -195,7 +191,7 @@ class Engine:
         for at, job in enumerate(jobs):
             request, part = job.request, job.part
             try:
-                ids = encode(self.tokenizer_of(job), request.messages, part.chat, part.template_options, request.raw)
+                ids = encode(self.tokenizer, request.messages, part.chat, part.template_options, request.raw)
                 room, limit = request.max_tokens, min((n for n in (part.context, self.context) if n), default=None)
                 if limit is not None and len(ids) + room > limit:
                     raise ContextLengthError(

@@ -236,21 +236,6 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
     assert expected != plain
 
 
-def test_an_adapters_own_tokenizer_is_used(folder: Path, adapter: Path, tmp_path: Path) -> None:
-    """Here it has a chat template of its own and no more tokens than the base has vectors."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
-    own = shutil.copytree(adapter, tmp_path / "own")
-    tokenizer.save_pretrained(own)
-    asked = request("a b c d")
-    turns = [{"role": message.role, "content": message.content} for message in asked.messages]
-    (reply,) = ask(hf(folder, adapter=str(own)), asked)
-    tokens = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
-    assert reply.prompt_tokens == len(tokens) != ask(hf(folder), asked)[0].prompt_tokens
-
-
 def test_pickled_weights_of_an_adapter_are_not_loaded(folder: Path, adapter: Path, tmp_path: Path) -> None:
     pickled = shutil.copytree(adapter, tmp_path / "pickled")
     (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
