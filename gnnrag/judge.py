@@ -88,7 +88,6 @@ class JudgeConfig:
 class JudgedRun:
     path: Path
     answers: Mapping[str, str]  # the judged texts by question id; empty: no answer
-    models: frozenset[str]  # that the run asked
     digest: str  # SHA-256 of `predictions.jsonl`
     inputs: Mapping[str, str]  # digests of the run's data
 
@@ -106,10 +105,8 @@ def read_run(path: Path) -> JudgedRun:
     for row, _ in read_lines(path / "traces.jsonl"):
         if answer := answers.get(row["question_id"]):
             answers[row["question_id"]] = long_answer(row["events"], answer) or answer
-    log = [row.get("roles", {}) for row in read_journal(path / "log.jsonl") if row.get("event") == "predicted"]
-    models = {str(role["llm"]["model"]) for roles in log for role in roles.values() if role.get("llm", {}).get("model")}
     inputs = read_json(path / "meta.json")["inputs"]["data"]
-    return JudgedRun(path, answers, frozenset(models), file_digest(path / "predictions.jsonl"), inputs)
+    return JudgedRun(path, answers, file_digest(path / "predictions.jsonl"), inputs)
 
 
 def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
@@ -350,8 +347,6 @@ def judge(
     Random(0).shuffle(places)  # a smaller limit gives a subset
     questions = [data.questions[i] for i in sorted(places[: config.limit])]
     backend = backend or open_backend("llm", config.llm.name, config.llm.part, config.llm_cache)
-    for warning in _warnings(runs, backend):
-        on_note(warning)
     reports = []
     if config.kind == "scores":
         passages = {passage.id: passage for passage in data.passages}
@@ -394,7 +389,7 @@ def _judge_into_folder(
     table, of = (score_report if config.kind == "scores" else pair_report)(calls, questions, rows)
     report = {
         "kind": config.kind,
-        "judge": {"backend": config.llm.name, "model": _model(backend)},
+        "judge": {"backend": config.llm.name, "model": str(backend.identity.get("model") or backend.identity["type"])},
         "runs": [run.name for run in runs],
         "questions": len(questions),
         "asked": len(asked),
@@ -405,7 +400,6 @@ def _judge_into_folder(
             run.name: {"predictions": run.digest, "unanswered": sum(not run.answers[q.id] for q in questions)}
             for run in runs
         },
-        "warnings": _warnings(runs, backend),
         "settings": to_plain(config),
     }
     write_jsonl(path / SCORES, table)
@@ -466,16 +460,6 @@ async def _ask_all(config: JudgeConfig, backend: Backend, todo: Sequence[Call], 
                 group.create_task(work())
     finally:
         await backend.close()
-
-
-def _warnings(runs: Sequence[JudgedRun], backend: Backend) -> list[str]:
-    model = _model(backend)
-    named = [run.name for run in runs if model in run.models]
-    return [f"{name} was answered by {model}, which judges it: models favour what they wrote" for name in named]
-
-
-def _model(backend: Backend) -> str:
-    return str(backend.identity.get("model") or backend.identity["type"])
 
 
 def judged_figures(run: Path) -> dict[str, Any]:

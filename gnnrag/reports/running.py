@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -73,17 +71,10 @@ def run_table(
             is_stopped = isinstance(problem, StoppedError)
         results.append(result)
         on_row(result)
-        _free_memory()
+        gc.collect()  # cycles hold the index of a row
         if is_stopped:
             break
     return [part for result in results for part in (result, *result.parts)]
-
-
-def _free_memory() -> None:
-    """Give back what a row leaves: cycles hold its index until they are collected, and glibc keeps the pages."""
-    gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # other systems have no such function
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
