@@ -153,8 +153,8 @@ _PLAIN = {
 }
 _MOST_CHOICES = 1000  # of an integer between bounds
 _LETTER = _STRING.replace("x1f]", "x1f ]")
-# Characters of a text. Longer ones are counted in words of six, as a state for each character takes minutes to compile,
-# and so is the last word: a model that may write no space goes on without.
+# Longer texts than so many characters are counted in words: a state for each character takes minutes to compile. The
+# last word has a bound of its own, since a model that may write no further blank would go on in one word.
 _COUNTED, _LAST = 20, 12
 
 
@@ -170,11 +170,8 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
         choices = range(schema["minimum"], min(schema["maximum"], schema["minimum"] + _MOST_CHOICES) + 1)
     if choices is not None:
         return f"({'|'.join(re.escape(json.dumps(choice, ensure_ascii=False)) for choice in choices)})"
-    if (
-        kind == "object"
-        and schema.keys() >= {"properties"}
-        and {*schema.get("required", ())} == {*schema["properties"]}
-    ):
+    names = {*schema.get("properties", ())}
+    if kind == "object" and names and names == {*schema.get("required", ())}:
         parts = [f"{re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in schema["properties"].items()]
         return rf"\{{{', '.join(parts)}\}}"
     low, high = (
