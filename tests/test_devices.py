@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
@@ -22,12 +20,6 @@ def test_a_device_that_is_not_there_is_named_with_its_setting() -> None:
     for name in ("nowhere", "cuda:63"):
         with pytest.raises(ConfigError, match=rf"retriever\.device='{name}' cannot be used here .*; give auto or cpu"):
             device_named(name, "retriever.device")
-
-
-def test_torch_is_not_imported_to_learn_that_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedder, "which", lambda name: None)
-    monkeypatch.delitem(sys.modules, "torch")
-    assert not has_gpu() and "torch" not in sys.modules
 
 
 def test_a_driver_alone_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

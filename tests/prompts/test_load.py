@@ -110,13 +110,6 @@ def test_digest_changes_with_every_part(tmp_path: Path) -> None:
     assert load_prompt(str(path), "o").digest not in digests
 
 
-def test_an_option_can_have_a_schema_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text("{user: u, schema: {type: object}, options: {a: x, b: y}, schemas: {a: {type: array}}}")
-    schemas = [load_prompt(str(path), *options).schema for options in ((), ("a",), ("b",), ("b", "a"))]
-    assert schemas == [{"type": kind} for kind in ("object", "array", "object", "array")]
-
-
 def test_braces_of_a_template_that_are_no_placeholders_stay(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("user: 'Reply {\"a\": [{}]} or {X} about {it}'")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.errors import ArtefactError
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
 
 PLAIN = TunedRecord("verifier", "cross_encoder", {"name": "embedded"}, {"hidden": 4}, {"threshold": 0.5})
@@ -29,11 +28,6 @@ def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
     assert read_tuned(folder, "verifier", ("causal", "cross_encoder")) == record
     assert tuned_folder(folder.parent) == folder, "a run directory stands for its best"
     assert read_tuned(folder.parent, "verifier", ("cross_encoder",)).kind == "cross_encoder"
-
-
-def test_another_role_or_kind_is_refused_with_what_is_expected(folder: Path) -> None:
-    with pytest.raises(ArtefactError, match="cross_encoder for the role 'verifier'; a model for the role 'reader', of"):
-        read_tuned(folder, "reader", ("cross_encoder",))
 
 
 def test_the_fingerprint_covers_what_results_depend_on(folder: Path) -> None:
