@@ -46,7 +46,8 @@ def test_shards_merge_into_the_rows_and_figures_of_one_run(run):
     assert figures(run("parts")[1]) == figures(wanted)  # again changes nothing
 
 
-@pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=pytest.mark.timeout(600))])
 def test_workers_give_the_rows_and_figures_of_one_process(run, name, monkeypatch, request):
     if name == "ray":
         ray = pytest.importorskip("ray")

@@ -45,7 +45,7 @@ WANTED = {
     "reader": {
         "asked": 32, "bad": 26, "calls": 30, "prompt_tokens": 210, "completion_tokens": 90, "cost": 0.39,
         "malformed": 22, "errors": 2, "unlabelled": 2, "cut_off": 2, "empty": 6, "refused": 4, "no_answer": 10,
-        "timeout": 1, "fallback": 13,
+        "timeout": 1, "unanswered": 1, "fallback": 13,
     },
     "verifier": {
         "asked": 24, "bad": 6, "calls": 24, "prompt_tokens": 168, "completion_tokens": 72, "cost": 0.312,

@@ -99,7 +99,7 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         person.asks(QUESTION)
         assert "Zavrazhye" in person.sees("document.querySelector('.answer').textContent")
         assert "searched for" in person.sees("document.querySelector('.rounds').textContent")
-        assert "without a language model" in person.sees("document.querySelector('.card').textContent")
+        assert "nearest to the question" in person.sees("document.querySelector('.card').textContent")
         person.shows("answer")
         main, aside = person.sees(
             "['.main', 'aside'].map((part) => document.querySelector(`.card ${part}`).getBoundingClientRect().toJSON())"
