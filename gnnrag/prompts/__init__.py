@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -95,24 +95,31 @@ def load_prompt(name: str, *options: str) -> Prompt:
     return _build(path, data, options, name.endswith(SMALL))
 
 
-def bounded(schema: Mapping[str, Any], count: int | None = None) -> dict[str, Any]:
-    """Return a schema whose integers are 1 to `count`, and whose lists of them are no longer than that.
-
-    Without a count its texts and lists get general bounds, where they have none of their own.
-    """
-    kind, item = schema.get("type"), schema.get("items", {}).get("type")
-    narrower = {"items": bounded(schema["items"], count)} if "items" in schema else {}
-    if "properties" in schema:
-        narrower["properties"] = {name: bounded(part, count) for name, part in schema["properties"].items()}
-    if count is None and kind == "string" and "enum" not in schema:
-        return {"maxLength": _SHORT, **schema}
-    if count is None and kind == "array":
-        return {"maxItems": _FEW, **schema, **narrower}
-    if count is not None and kind == "integer":
+def bounded(schema: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return a schema whose integers are 1 to `count`, and whose lists of them are no longer than that."""
+    if schema.get("type") == "integer":
         return {**schema, "minimum": 1, "maximum": count}
-    if count is not None and item == "integer":
+    narrower = _of_parts(schema, lambda part: bounded(part, count))
+    if schema.get("items", {}).get("type") == "integer":
         narrower["maxItems"] = min(count, schema.get("maxItems", count))
-    return {**schema, **narrower}
+    return narrower
+
+
+def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema whose texts and lists have general bounds, where they have none of their own."""
+    if schema.get("type") == "string" and "enum" not in schema:
+        return {"maxLength": _SHORT, **schema}
+    return {**({"maxItems": _FEW} if schema.get("type") == "array" else {}), **_of_parts(schema, _brief)}
+
+
+def _of_parts(schema: Mapping[str, Any], change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Return a schema whose items and properties are changed."""
+    changed = {**schema}
+    if "items" in schema:
+        changed["items"] = change(schema["items"])
+    if "properties" in schema:
+        changed["properties"] = {name: change(part) for name, part in schema["properties"].items()}
+    return changed
 
 
 @cache
@@ -152,6 +159,6 @@ def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> P
         examples=examples,
         stop=tuple(data.get("stop") or ()),
         reminder=str(data.get("reminder") or "").strip(),
-        schema=bounded(schema) if is_small and schema else schema,
+        schema=_brief(schema) if is_small and schema else schema,
         digest=hashlib.sha256(json.dumps([data, options], sort_keys=True, default=str).encode()).hexdigest(),
     )

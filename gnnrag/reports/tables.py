@@ -106,7 +106,6 @@ def column_of(name: str) -> Column:
 @dataclass(frozen=True)
 class Row:
     name: str
-    labels: tuple[str, ...]  # one for each axis, then that of `rows`
     settings: tuple[str, ...]  # dotted, in order
     missing: str = ""  # why it cannot be run
     follows: str = ""  # the release or the equations that its settings follow
@@ -201,7 +200,7 @@ def _row(
     variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in sections}
     settings = {k: variables.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
     name = SEPARATOR.join(labels)
-    return Row(name, tuple(labels), dots(settings), "; ".join(missing), "; ".join(follows), published.get(name, {}))
+    return Row(name, dots(settings), "; ".join(missing), "; ".join(follows), published.get(name, {}))
 
 
 def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 LONGEST = 400  # characters of a question that is taken apart
 _BEGIN = re.compile(r"\b[Tt]he (?P<noun>[a-z][\w'’-]*(?: [a-z][\w'’-]*){0,2}?) (?P<link>of|who|that|which|whose) ")
@@ -41,9 +40,7 @@ def descriptions(question: str) -> list[list[Description]]:
     body = question.rstrip(" ?.!")
     if len(body) > LONGEST:
         return []
-    found = [each for begin in _BEGIN.finditer(body) for each in _ended(body, begin)]
-    rows = groupby(sorted(found, key=lambda each: -each.start), key=lambda each: each.start)
-    return [[*row] for _, row in rows]
+    return [row for begin in reversed([*_BEGIN.finditer(body)]) if (row := [*_ended(body, begin)])]
 
 
 def _ended(body: str, begin: re.Match[str]) -> Iterator[Description]:

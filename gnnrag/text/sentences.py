@@ -42,7 +42,7 @@ def _end(text: str, start: int, limit: int) -> int:
 
 # What ends a sentence by itself: Chinese, Devanagari, Arabic, Armenian, Ethiopic, Burmese, Khmer, Tibetan, Mongolian.
 _FULL_STOPS = "。！？｡।॥؟۔։።፧፨။៕។༎།᠃"
-ENDS = f".!?…{_FULL_STOPS}"
+ENDING = re.compile(rf"[.!?…{_FULL_STOPS}][\"'”’)\]]*$")
 BLANK_LINE = re.compile(r"\n\s*\n")
 # Marks around words may stand there, too: quotation marks, brackets, Markdown's bold.
 _BREAK = re.compile(
@@ -172,7 +172,6 @@ def diverse(
     return chosen
 
 
-_END = re.compile(rf"[{ENDS}][\"'”’)\]]*$")
 _FOLLOWS = re.compile(r"(?:he|she|it|they|his|her|its|their|this|these|that|those|however|but|also)\b", re.IGNORECASE)
 _MOST = 1_000  # sentences that are weighed against each other; with their words they make a matrix
 _LATER, _DANGLING = 0.85, 0.7  # weight of a sentence that is not the first of its text, or leans on the one before
@@ -186,7 +185,7 @@ def sentences_of(texts: Sequence[str]) -> dict[str, bool]:
     sentences: dict[str, bool] = {}
     for text in texts:
         lines = [line.strip() for line in text.split("\n") if line.strip()]
-        body = [line for i, line in enumerate(lines) if i or _END.search(line) or len(lines) == 1]
+        body = [line for i, line in enumerate(lines) if i or ENDING.search(line) or len(lines) == 1]
         for position, part in enumerate(split_sentences("\n".join(body))):
             sentences.setdefault(" ".join(part.split()), position == 0)
     return sentences

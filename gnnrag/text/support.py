@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import Stemmer
 
 from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, terms, words
-from gnnrag.text.sentences import ENDS, content_words, split_sentences
+from gnnrag.text.sentences import ENDING, content_words, split_sentences
 
 WINDOW = 3  # sentences in a row, at most, that may hold a statement together
 Weight = Callable[[str], float]
@@ -23,7 +23,6 @@ Weight = Callable[[str], float]
 _STEMMER = Stemmer.Stemmer("english")
 _CITATION = re.compile(r"[ \t]*\[\d{1,3}(?:\s*[,;]\s*\d{1,3})*\]")
 _ITEM = re.compile(r"^\s*(?:[-*+•‣–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
-_END = re.compile(rf"[{ENDS}][\"'”’)\]]*$")
 _HEADING_WORDS = 6  # a line of so few words without an end, and with more below it, heads what follows
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
@@ -111,7 +110,7 @@ def _pieces(text: str) -> Iterator[str]:
     for number, line in enumerate(lines):
         is_item = bool(_ITEM.match(line))
         bare = _ITEM.sub("", line).strip()
-        is_short = len(bare.split()) <= _HEADING_WORDS and not _END.search(bare)
+        is_short = len(bare.split()) <= _HEADING_WORDS and not ENDING.search(bare)
         if bare.endswith(":") or (is_short and not is_item and number + 1 < len(lines)):
             continue
         for sentence in split_sentences(bare):

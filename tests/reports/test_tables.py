@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.reports.running import outline, resolved
-from gnnrag.reports.tables import Table, dots, load_table, row_config
+from gnnrag.reports.tables import SEPARATOR, Table, dots, load_table, row_config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "configs" / "papers"
@@ -71,7 +71,7 @@ def test_rows_of_every_label_resolve_with_all_roles(path: Path, roles: str) -> N
     assert len({row.name for row in table.rows}) == len(table.rows)
     seen: set[tuple[int, str]] = set()
     for row in table.rows:
-        labels = set(enumerate(row.labels))
+        labels = set(enumerate(row.name.split(SEPARATOR)))
         if row.missing or labels <= seen:
             continue
         seen |= labels

@@ -20,7 +20,7 @@ from annotated_types import Ge
 from gnnrag.batching import MicroBatcher
 from gnnrag.devices import device_named
 from gnnrag.parts import part
-from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, with_marks
+from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search, with_marks
 from gnnrag.roles.comparing import Finding, compare, fold
 from gnnrag.roles.quoting import Quoter, units_of
 from gnnrag.roles.tables import TableReader, parse_row
@@ -119,9 +119,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         (answer,) = await self._batcher([task])
         if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
             return answer
-        return await self._in_steps(task, answer, session) or answer
+        return await self._in_steps(task, task.search, answer, session) or answer
 
-    async def _in_steps(self, task: ReaderTask, direct: Answer, session: Session) -> Answer | None:
+    async def _in_steps(self, task: ReaderTask, search: Search, direct: Answer, session: Session) -> Answer | None:
         """Answer a question after its descriptions are replaced by the names of what they describe.
 
         None where it has none, or where nothing then fits it better than `direct`, the quotation in one step.
@@ -135,7 +135,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             for places in descriptions(text):
                 asked = [replace(task, question=Question("", each.question)) for each in places[: MOST_READ - read]]
                 read += len(asked)
-                answers = [await self._step(each, session) for each in asked]
+                answers = await asyncio.gather(*(self._step(each, session) for each in asked))
                 most = max((each.confidence for each in answers), default=0.0)
                 # Of places that are about as sure, the first: the longest description.
                 near = [i for i, each in enumerate(answers) if each.confidence >= max(LEAST_STEP, 0.8 * most)]
@@ -146,9 +146,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 break
             text = f"{text[: found[0].start]}{found[1].text}{text[found[0].end :]}"
             steps.append(found[1])
-        if not steps or task.search is None:
+        if not steps:
             return None
-        new = await task.search(text)
+        new = await search(text)
         shown = {passage.id: passage for passage in (*task.passages, *new)}
         known = [p for p in task.passages if any(p.id in step.support for step in steps)]
         passages = tuple(dict.fromkeys((*new, *known, *task.passages)))

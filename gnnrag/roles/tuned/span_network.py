@@ -171,6 +171,6 @@ def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> Spa
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker:
-    """Return what cuts windows; ConfigError: no tokenizer, or none with offsets."""
+    """Return what cuts windows; ConfigError: no tokenizer."""
     tokenizer = load_tokenizer(config.base)
     return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)

@@ -19,10 +19,8 @@ from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, plain, rea
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.session import Session
-from gnnrag.text.sentences import ENDS, content_words, diverse, extract_summary, first_sentences, split_sentences
+from gnnrag.text.sentences import ENDING, content_words, diverse, extract_summary, first_sentences, split_sentences
 from gnnrag.text.support import content_terms
-
-_CLOSING = "\"'”’)]"
 
 
 @part("writer", "summary.prompted")
@@ -55,7 +53,7 @@ def parse_summary(text: str) -> str:
     """Return the reply as one paragraph, without a last sentence that was cut off; MalformedError where it is empty."""
     text = " ".join(plain(text).split())
     sentences = split_sentences(text)
-    if len(sentences) > 1 and not sentences[-1].rstrip(_CLOSING).endswith(tuple(ENDS)):
+    if len(sentences) > 1 and not ENDING.search(sentences[-1]):
         sentences.pop()
     if not sentences:
         raise MalformedError("empty summary")
