@@ -79,7 +79,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = ReaderSetConfig()
     corpus: Any = SimpleNamespace(data=data, config=own, composed=())
-    settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
+    settings: Any = SimpleNamespace(folds=folds, stage="questions")
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
     language: Any = SimpleNamespace(rows=rows)

@@ -38,8 +38,15 @@ from gnnrag.training.language.data import (
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
 from gnnrag.training.loop import TrainingRun
-from gnnrag.training.rows import Candidate
-from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
+from tests.helpers.language_rows import (
+    Letters,
+    rival_row,
+    settings,
+    thoughts_row,
+    verifier_row,
+    write_prompt,
+    write_rows,
+)
 from tests.helpers.tiny_model import make_tiny_model
 
 CONFIG = TrainLanguageConfig()
@@ -148,34 +155,29 @@ def test_a_row_stands_in_one_file(tmp_path: Path) -> None:
         read_role("thoughts", [str(path), str(path)])
 
 
+def pairs_of(number: int, make: Any = thoughts_row, corpus: Any = Letters(), **more: Any) -> list[tuple[str, str]]:  # noqa: B008
+    texts = [str(text) for row in (thoughts_row(number), rival_row(number)) for text in (row.fast, row.slow)]
+    return reply_pairs(make(number), texts, corpus, TrainLanguageConfig(**{"margin": 0.04, **more}))
+
+
 def test_pairs_differ_in_one_thought_and_are_limited_by_margin_and_number() -> None:
-    row = thoughts_row(0)
-    pairs = reply_pairs(row, TrainLanguageConfig(margin=0.05))
+    row, pairs = thoughts_row(0), pairs_of(0)
     assert len(pairs) > 2
     for chosen, rejected in pairs:
         one, other = chosen.splitlines(), rejected.splitlines()
         assert sum(a != b for a, b in zip(one, other, strict=True)) == 1
-    assert len(reply_pairs(row, TrainLanguageConfig(margin=0.05, pairs=1))) <= 2
-    assert reply_pairs(row, TrainLanguageConfig(margin=0.6)) == []
-
-
-def test_the_best_query_is_preferred_whoever_made_it() -> None:
-    better = Candidate(text="Who is the director?", kind="fast", gain=0.9)
-    row = thoughts_row(0, candidates=(better,), slow=None)
-    assert reply_pairs(row, CONFIG) == [("Fast Thought: Who is the director?", f"Fast Thought: {row.fast}")]
-
-
-def test_the_other_thought_is_no_competitor() -> None:
-    row = thoughts_row(0, candidates=(Candidate(text=thoughts_row(0).slow or "", gain=0.0),))
-    assert reply_pairs(row, CONFIG) == []
+        assert "Aia ea ou?" in chosen, "the best query is preferred, whoever had it"
+        assert rejected.count(str(row.fast)) < 2 and rejected.count(str(row.slow)) < 2, "the other thought is no rival"
+    assert len(pairs_of(0, pairs=1)) == 2 and pairs_of(0, margin=0.9) == []
+    assert pairs_of(0, corpus=None) == [], "nothing says what the queries of this set find"
 
 
 def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_path: Path) -> None:
-    trainer, examples = trainer_of(tmp_path, base, "dpo", "margin=0.05")
+    trainer, examples = trainer_of(tmp_path, base, "dpo", "margin=0.04")
     prompt = trainer.train_dataset[0]["prompt_ids"]
-    rows = map(thoughts_row, range(24))
-    row = next(r for r in rows if encode(examples.tokenizer, asked(r, examples.prompt_name)) == prompt)
-    pairs = reply_pairs(row, examples.config)
+    prompts = (encode(examples.tokenizer, asked(thoughts_row(n), examples.prompt_name)) for n in range(24))
+    number = list(prompts).index(prompt)
+    pairs = pairs_of(number) + pairs_of(number, rival_row)
     made = [example for example in trainer.train_dataset if example["prompt_ids"] == prompt]
     texts = [[examples.tokenizer.decode(e[f"{kind}_ids"]).strip() for kind in ("chosen", "rejected")] for e in made]
     assert texts == [[f"{reply}<|im_end|>" for reply in pair] for pair in pairs]

@@ -64,7 +64,7 @@ def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> No
 
 def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = make_tiny_model(tmp_path / "other", seed=5, lively=True)
-    assert call(settings(tmp_path, "thoughts", other, "stage=dpo", f"start={sft}")) == 2
+    assert call(settings(tmp_path, "thoughts", other, f"start={sft}")) == 2
     assert "was trained on other weights" in capsys.readouterr().err
 
 
@@ -139,12 +139,12 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on(base: Path, tmp_path:
 
 @pytest.mark.slow
 def test_the_chosen_reply_rises_over_the_rejected_one_on_unseen_rows(base: Path, sft: Path, tmp_path: Path) -> None:
-    more = ["stage=dpo", f"start={sft}", "model.base=''", "margin=0.04", "folds.validation=0.3", "data.validation=null"]
-    assert call(settings(tmp_path, "thoughts", base, *more, "trainer.max_steps=20", "run.name=b", "patience=9")) == 0
-    rows = rows_of(tmp_path / "runs" / "b" / "metrics.jsonl")
+    more = [f"start={sft}", "model.base=''", "folds.validation=0.3", "data.validation=null", "patience=9"]
+    train(tmp_path / "b", opened(tmp_path, base, "dpo", *more, "trainer.max_steps=20"))
+    rows = rows_of(tmp_path / "b" / "metrics.jsonl")
     margins = [row["validation/rewards/margins"] for row in rows if "validation/rewards/margins" in row]
     assert margins[-1] > margins[0] and margins[-1] > 0.1
-    assert {"dpo"} == {read_tuned(tmp_path / "runs" / "b", "thoughts", ["causal"]).facts["stage"]}
+    assert {"dpo"} == {read_tuned(tmp_path / "b", "thoughts", ["causal"]).facts["stage"]}
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
+from gnnrag.training.config import CommonConfig, Count, Parts, divide
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
@@ -32,7 +32,6 @@ class RowsConfig:
 
     rows: list[str] = field(default_factory=list)  # files of gnnrag collect-traces
     prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
-    divide: Literal["folds", "rows"] = "folds"  # questions: by folds, or as the rows' `part` says
     validation: Annotated[int, Ge(0)] | None = None  # most validation rows, drawn by the seed; null: all
 
 
@@ -87,8 +86,8 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage != "sft" and role != "thoughts":
         raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not {role}")
-    if config.stage == "grpo" and not config.corpora:
-        raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
+    if config.stage != "sft" and not config.corpora:
+        raise ConfigError(f"stage={config.stage} rates queries by what they retrieve: name the rows' sets in corpora")
 
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
@@ -110,6 +109,15 @@ class RoleRows:
     def by_id(self) -> dict[str, Any]:
         return {row.id: row for row in self.rows}
 
+    @cached_property
+    def thoughts(self) -> dict[tuple[str, str], list[str]]:
+        """The thoughts in all rows of a question, by its set and id."""
+        texts: dict[tuple[str, str], list[str]] = {}
+        for row in self.rows:
+            assert isinstance(row, ThoughtsRow)
+            texts.setdefault((row.set, row.question_id), []).extend(t for t in (row.fast, row.slow) if t)
+        return texts
+
     @property
     def settings(self) -> dict[str, Any]:
         """How the prompted role is to ask: a verifier is shown no more passages at once than in its training."""
@@ -121,14 +129,8 @@ class RoleRows:
         found = {}
         for name in sorted({row.set for row in self.rows}):
             rows = [row for row in self.rows if row.set == name]
-            ids = {row.question_id: row.question for row in rows}
-            if config.data.divide == "folds":
-                found[name] = divide(ids, config.folds, fold)
-            else:
-                parts = [dict.fromkeys(row.question_id for row in rows if row.part == part) for part in PART_NAMES]
-                if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:
-                    raise ConfigError(f"question {both[0]!r} of {name} has rows in two parts; give data.divide=folds")
-                found[name] = Parts(*(tuple(part) for part in parts))
+            texts = {row.question_id: getattr(row, "article", "") or row.question for row in rows}
+            found[name] = divide(texts, config.folds, fold)
         return found
 
     def of(self, parts: Mapping[str, Parts], part: str) -> list[AnyRow]:
@@ -183,9 +185,8 @@ def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
 
 
 def reply_of(row: AnyRow) -> str:
-    """Return the teacher's reply; empty for thoughts of which none helped."""
-    is_silent = isinstance(row, ThoughtsRow) and not (row.fast or row.slow or row.sufficient)
-    return "" if is_silent else chat(row)[-1].content
+    """Return the teacher's reply."""
+    return chat(row)[-1].content
 
 
 def shown(row: AnyRow) -> tuple[Passage, ...]:
@@ -233,11 +234,8 @@ class Examples:
 
     def supervised(self, row: AnyRow) -> list[dict[str, Any]]:
         """Return the teacher's reply to a row; the loss is on the reply."""
-        if not (text := reply_of(row)):
-            self.dropped["without a reply"] += 1
-        elif self.fits(row, text):
-            return [{"prompt": self.prompt(row), "completion": _said(text)}]
-        return []
+        text = reply_of(row)
+        return [{"prompt": self.prompt(row), "completion": _said(text)}] if self.fits(row, text) else []
 
     def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return pairs of replies to a row, the better one first."""

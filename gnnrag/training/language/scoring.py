@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from gnnrag.roles.base import Answer, Thoughts, ThoughtsTask, Verdict
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.session import normalised
-from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, reply_of, task_of
+from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
 from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import OnProgress, Query
 
@@ -60,26 +60,24 @@ def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGa
     return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
 
 
-def reply_pairs(row: ThoughtsRow, config: TrainLanguageConfig) -> list[tuple[str, str]]:
+def reply_pairs(
+    row: ThoughtsRow, recorded: Iterable[str], corpus: CorpusGain | None, config: TrainLanguageConfig
+) -> list[tuple[str, str]]:
     """Return pairs of replies, of which the first gains more, the largest differences of a kind first.
 
-    One thought is exchanged at a time and the other one stays, so that a difference of gains is due to that thought. A
-    candidate competes with the teacher's thought of its own kind; one that no kind is known of, with both.
+    `recorded` are the thoughts in all rows of the question, whoever had them. One thought is exchanged at a time and
+    the other one stays, so that a difference of gains over the row's pool is due to that thought.
     """
-    pairs, task = [], task_of(row)
+    pairs, task, thoughts = [], task_of(row), {slot: getattr(row, slot) for slot in SLOTS}
     assert isinstance(task, ThoughtsTask)
-    for slot in SLOTS:
-        thoughts = {name: getattr(row, name) for name in SLOTS}
-        own = thoughts[slot]
-        if not own:
+    texts = {normalised(text): text for text in recorded}
+    gains = {key: (text, corpus(row, [text]).get("gain", 0.0)) for key, text in texts.items()} if corpus else {}
+    for slot, other in zip(SLOTS, reversed(SLOTS), strict=True):
+        rivals = [query for key, query in gains.items() if key != normalised(thoughts[other] or "")]
+        if not thoughts[slot] or not rivals:
             continue
-        gains = {normalised(own): (own, row.gains.get(slot, 0.0))}
-        other = normalised(str(thoughts["slow" if slot == "fast" else "fast"] or ""))
-        for candidate in row.candidates:
-            if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and normalised(candidate.text) != other:
-                gains.setdefault(normalised(candidate.text), (candidate.text, candidate.gain))
-        best = max(gains.values(), key=lambda query: query[1])
-        worse = [query for query in gains.values() if best[1] - query[1] >= config.margin - 1e-9]
+        best = max(rivals, key=lambda query: query[1])
+        worse = [query for query in rivals if best[1] - query[1] >= config.margin - 1e-9]
         for less in sorted(worse, key=lambda query: query[1])[: config.pairs]:
             replies = [
                 thoughts_chat(task, Thoughts(**thoughts | {slot: text}, chain=row.source.get("chain")))[-1].content
@@ -128,9 +126,8 @@ def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, 
     """Compare two thoughts with the teacher's, and measure what they bring."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
-    if reply_of(row):
-        pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
-        scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
+    pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
+    scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
     return scores | (corpora[row.set](row, queries) if row.set in corpora else {})
 
 

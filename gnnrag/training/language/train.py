@@ -33,7 +33,6 @@ from gnnrag.training.language.data import (
     TrainLanguageConfig,
     check_language,
     read_role,
-    reply_of,
     task_of,
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
@@ -134,7 +133,9 @@ class LanguageTraining(Training):
 
         def made(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if config.stage == "dpo":
-                return [one for row in rows for one in examples.compared(row, reply_pairs(row, config))]
+                known = [(row, self.rows.thoughts[row.set, row.question_id]) for row in rows]
+                pairs = [(row, reply_pairs(row, texts, self.corpora.get(row.set), config)) for row, texts in known]
+                return [one for row, replies in pairs for one in examples.compared(row, replies)]
             if config.stage == "grpo":
                 return [one for row in rows for one in examples.drawn(row, self.corpora)]
             return [one for row in rows for one in examples.supervised(row)]
@@ -203,8 +204,7 @@ class LanguageTraining(Training):
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
         torch.cuda.empty_cache()  # of the trainer
-        rows = [row for row in self.rows.of(self.parts, "report") if reply_of(row) or row.set in self.corpora]
-        rows = rows[self.context.share]
+        rows = self.rows.of(self.parts, "report")[self.context.share]
         metrics = asyncio.run(self._measure(rows)) if rows else []
         report = [
             {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": one}
