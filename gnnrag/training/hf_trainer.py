@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import PrinterCallback, TrainerCallback
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 
 from gnnrag.io import read_json
 from gnnrag.training.base import RunContext
@@ -97,9 +97,15 @@ def fit(
     return fitted
 
 
-def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
-    """Return the Trainer's arguments that are the same whatever is trained."""
+def callbacks_of(callback: RunCallback, patience: int | None, validation: Sequence[Any]) -> list[Any]:
+    """Return a run's callback, and one that stops after so many evaluations without a better one."""
+    return [callback, *([EarlyStoppingCallback(patience)] if patience and validation else [])]
+
+
+def common_arguments(folder: Path, seed: int, metric: str | None) -> dict[str, Any]:
+    """Return the Trainer's arguments that are the same whatever is trained; `metric` None: there is no validation."""
     has_gpu = torch.cuda.is_available()
+    validated = {"eval_strategy": "steps", "load_best_model_at_end": True, "metric_for_best_model": metric}
     return {
         "output_dir": str(folder),
         "seed": seed,
@@ -109,6 +115,7 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
         "disable_tqdm": True,
         "report_to": "none",  # `TrainingRun` tells the tracker
         "restore_callback_states_from_checkpoint": True,  # the patience that is left
+        **(validated if metric else {}),
     }
 
 

@@ -260,12 +260,11 @@ def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[Rea
             ids = [*gold, *more[: config.shown - len(gold)]]
             ids.sort(key=lambda id_: draw(f"{key}/{id_}", "reader/order"))
             shown = tuple(passages[id_] for id_ in ids)
-            numbers = [place for place, id_ in enumerate(ids, start=1) if id_ in gold]
             yield ReaderRow(
                 **common(key, name, question, shown),
                 article=passages[question.gold[0]].title,
                 teacher="gold",
                 source={"type": question.type},
                 answers=question.answers if is_answered else (),
-                cited=tuple(ids[n - 1] for n in numbers),
+                cited=tuple(id_ for id_ in ids if id_ in gold),
             )

@@ -12,7 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.io import digest, file_digest
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Parts, SetShare, check_sets, divide
+from gnnrag.training.config import SetShare, Use, check_sets
 from gnnrag.training.rows import ShownPassage, VerifierRow, read_rows
 from gnnrag.types import OnProgress, Passage
 
@@ -24,6 +24,7 @@ class VerifierRowsConfig:
     rows: list[str] = field(default_factory=list)  # files verifier.jsonl, such as of several retrievers
     data: str | None = None  # the set's folder: questions without rows then belong to a fold, too
     split: str = "dev"  # of that folder
+    use: Use = "folds"
     share: SetShare = 1.0  # factor of the probability that a batch takes its rows, beside the root of their number
     licence: str = ""  # for the model card
 
@@ -34,7 +35,7 @@ class RowSet:
 
     config: VerifierRowsConfig
     examples: tuple[Any, ...]
-    questions: Mapping[str, str]
+    texts: Mapping[str, str]
     fingerprint: str
 
 
@@ -92,10 +93,6 @@ class RowsTraining(Training):
             rows, questions, fingerprint = read_set(name, given)
             sets[name] = RowSet(given, tuple(cls.example(name, row, given) for row in rows), questions, fingerprint)
         return sets
-
-    def divide(self) -> dict[str, Parts]:
-        """Divide all questions of the sets."""
-        return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
 
     def examples(self, part: str) -> dict[str, list[Any]]:
         """Return the examples of a part, by set, in the order of the files."""

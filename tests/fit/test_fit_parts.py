@@ -14,7 +14,7 @@ from gnnrag.training.config import (
     Parts,
     split_questions,
 )
-from gnnrag.training.gnn import GNNTraining
+from gnnrag.training.gnn import GNNSet, GNNTraining
 from gnnrag.training.language.data import RoleRows
 from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet, ReaderSetConfig
@@ -78,8 +78,8 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = ReaderSetConfig()
-    corpus: Any = SimpleNamespace(data=data, config=own, composed=())
-    settings: Any = SimpleNamespace(folds=folds, stage="questions")
+    corpus = GNNSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
+    settings: Any = SimpleNamespace(folds=folds)
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
     language: Any = SimpleNamespace(rows=rows)
@@ -88,7 +88,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
         GNNTraining.divide(training(sets={"toy": corpus}))["toy"],
         VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
         ReaderTraining.divide(training(sets={"toy": reader}))["toy"],
-        RoleRows.split(language, settings, 0)["toy"],
+        RoleRows.split(language, folds, 0)["toy"],
     ):
         assert len(sides(parts, *pair)) == 1
 

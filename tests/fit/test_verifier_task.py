@@ -32,14 +32,6 @@ def test_negatives_are_the_best_of_the_pool_then_what_was_mined() -> None:
     assert [p.id for p in seen_of(row)] == [p.id for p in row.passages[:6]], "what was mined is not judged"
 
 
-@pytest.mark.parametrize("labels, right", [("selected", ["p0-3"]), ("gold", ["p0-0", "p0-1"])])
-def test_labels_are_the_teachers_or_gold(labels: str, right: list[str]) -> None:
-    row = make_rows(1)[0].model_copy(update={"selected": ("p0-3",)})
-    made = list_of(row, RankingConfig(labels=labels))  # type: ignore[arg-type]
-    texts = {f"{p.title}. {p.text}" for p in row.passages if p.id in right}
-    assert made is not None and set(made["docs"][: len(right)]) == texts and sum(made["labels"]) == len(right)
-
-
 def test_a_list_without_both_teaches_nothing() -> None:
     row = make_rows(1)[0]
     assert list_of(row.model_copy(update={"selected": ()}), RankingConfig()) is None

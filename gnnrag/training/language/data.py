@@ -21,7 +21,7 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import CommonConfig, Count, Parts, divide
+from gnnrag.training.config import CommonConfig, Count, FoldConfig, Parts, divide
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
@@ -124,13 +124,13 @@ class RoleRows:
         longest = max((len(shown(row)) for row in self.rows), default=0)
         return {"window": longest} if self.role == "verifier" else {}
 
-    def split(self, config: TrainLanguageConfig, fold: int | None) -> dict[str, Parts]:
+    def split(self, folds: FoldConfig, fold: int | None) -> dict[str, Parts]:
         """Return which questions of each set train, validate and report."""
         found = {}
         for name in sorted({row.set for row in self.rows}):
             rows = [row for row in self.rows if row.set == name]
             texts = {row.question_id: getattr(row, "article", "") or row.question for row in rows}
-            found[name] = divide(texts, config.folds, fold)
+            found[name] = divide(texts, folds, fold)
         return found
 
     def of(self, parts: Mapping[str, Parts], part: str) -> list[AnyRow]:

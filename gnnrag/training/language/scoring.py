@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.index.index import open_or_build
@@ -17,10 +19,12 @@ from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.session import normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
+from gnnrag.training.report import promotion_metrics
 from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import OnProgress, Query
 
 SLOTS = ("fast", "slow")
+TOP = 5  # passages that recall is taken of
 
 
 @dataclass
@@ -112,14 +116,10 @@ def reply_scores(row: AnyRow, result: Any, corpora: Mapping[str, CorpusGain]) ->
 
 def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
-    ids = {passage.id for passage in task_of(row).passages}
-    truth, selected = (set(row.gold) or set(row.selected)) & ids, set(verdict.selected)
-    hits = len(selected & truth)
-    precision, recall = hits / max(len(selected), 1), hits / max(len(truth), 1)
-    scores = {"precision": precision, "recall": recall, "f1": 2 * hits / max(len(selected) + len(truth), 1)}
-    if not selected and not truth:  # selecting nothing where there is nothing is right
-        scores = dict.fromkeys(scores, 1.0)
-    return {**scores, "agrees": float(selected == set(row.selected) & ids)}
+    ids = [passage.id for passage in task_of(row).passages]
+    labels = np.array([id_ in (row.gold or row.selected) for id_ in ids], dtype=bool)
+    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected], TOP)
+    return {**scores, "agrees": float(set(verdict.selected) == set(row.selected) & {*ids})}
 
 
 def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from transformers import EarlyStoppingCallback
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
@@ -25,7 +24,7 @@ from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
-from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
+from gnnrag.training.hf_trainer import Fitted, RunCallback, callbacks_of, common_arguments, fit
 from gnnrag.training.language.data import (
     AnyRow,
     Examples,
@@ -95,7 +94,7 @@ class LanguageTraining(Training):
         return rows, {name: open_gain(name, one, on_index) for name, one in corpora.items()}
 
     def divide(self) -> dict[str, Parts]:
-        return self.rows.split(self.config, self.fold)
+        return self.rows.split(self.config.folds, self.fold)
 
     # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
@@ -153,9 +152,6 @@ class LanguageTraining(Training):
         cls, settings = TRAINERS[config.stage]
         low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
-        callbacks: list[Any] = [callback]
-        if config.patience and validation:
-            callbacks.append(EarlyStoppingCallback(config.patience))
         more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
             if self.start:
@@ -169,7 +165,7 @@ class LanguageTraining(Training):
                 train_dataset=Dataset.from_list(training),
                 eval_dataset=Dataset.from_list(validation) if validation else None,
                 processing_class=tokenizer,
-                callbacks=callbacks,
+                callbacks=callbacks_of(callback, config.patience, validation),
                 **more,
             )
         except ValueError as error:
@@ -177,15 +173,13 @@ class LanguageTraining(Training):
 
     def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
         """Return the trainer's own settings: ours, and those of the user above them."""
-        stage, values = self.config.stage, common_arguments(folder, self.config.seed)
+        stage = self.config.stage
+        values = common_arguments(folder, self.config.seed, METRICS.get(stage, "loss") if has_validation else None)
         values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
         if stage == "grpo":
             values["max_completion_length"] = self.config.reply_tokens
         else:
             values["max_length"] = None  # what is too long is left out, not cut
-        if has_validation:
-            values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
-            values["metric_for_best_model"] = METRICS.get(stage, "loss")
         return values | self.config.trainer
 
     def reward(
@@ -272,7 +266,7 @@ class VerifierLanguageTraining(LanguageTraining):
     """A language model that reads the listwise prompt of the verifier."""
 
     role, prefix = "verifier", "verifier-causal"
-    columns = ("precision", "recall", "f1", "parse_failure")
+    columns = ("recall@5", "pool_recall@5", "precision", "recall", "parse_failure")
 
 
 class ReaderLanguageTraining(LanguageTraining):
