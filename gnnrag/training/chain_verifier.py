@@ -20,8 +20,8 @@ from gnnrag.training.base import RunContext
 from gnnrag.training.config import TrainConfig, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Report, by_question, promotion_metrics
+from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 
 TOP = 5  # passages that recall is taken of
 # Chains that a step learns to go on from: some of the gold passages, and some that are none.

@@ -1,13 +1,13 @@
 """From a teacher to training rows: record what it decides in a run, keep what helped, write a row for each decision.
 
-`collect` runs a method whose roles are recorded (`Recorder`), reads the run's traces (`decisions_of`, `verdict_on`),
-and writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets alone: `gnnrag.training.made_rows`.
+`collect` runs a method with recorded roles (`RecordedRole`), reads the run's traces (`decisions_of`, `verdict_on`), and
+writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets alone: `gnnrag.training.made_rows`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import Ge
 
 from gnnrag import __version__
-from gnnrag.config import Choice, EvaluateConfig, Share, implementation, to_plain
+from gnnrag.config import Choice, EvaluateConfig, implementation, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
@@ -48,8 +48,7 @@ CHAT = 20  # most passages in the chat of a verifier row: what is right, and the
 class KeepConfig:
     """Which decisions become rows; what each switch leaves out is counted in `meta.json`."""
 
-    helped: bool = True  # only those that helped: gold selected, or one of the queries gained
-    precision: Share = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
+    helped: bool = True  # only those that helped: half of what is selected is gold, or one of the queries gained
     clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
     stops: bool = False  # thoughts that say that nothing is missing
 
@@ -65,27 +64,8 @@ class TracesConfig:
 
 
 # --------------------------------------------------------------------------------------------------------- recording
-class Recorder(Mapping[str, Any]):
-    """The roles of a pipeline, of which those in `RECORDED` add a `decision` event to the trace at each call.
-
-    Hand the class to `evaluate` as `wrap`.
-    """
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.roles = pipeline.roles
-
-    def __getitem__(self, name: str) -> Any:
-        return RecordedRole(self.roles[name], name) if name in RECORDED else self.roles[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.roles)
-
-    def __len__(self) -> int:
-        return len(self.roles)
-
-
 class RecordedRole:
-    """A role whose decisions are recorded; everything else that is asked of it is the role's own."""
+    """A role that adds a `decision` event to the trace at each call; all else that is asked of it is the role's own."""
 
     def __init__(self, role: Any, name: str) -> None:
         self._role, self._name = role, name
@@ -162,17 +142,17 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
         return ""
     if not question.gold:
         return "unknown"
-    return "" if _helped(decision, keep) else "useless"
+    return "" if _helped(decision) else "useless"
 
 
-def _helped(decision: Decision, keep: KeepConfig) -> bool:
+def _helped(decision: Decision) -> bool:
     if decision.role == "thoughts":
         return any(gained.value > 0 for gained in decision.gains.values())
     gold, selected = set(decision.question.gold), decision.event["selected"]
     if not selected:  # right where there was nothing to select
         return not gold & set(decision.event["passages"])
     hits = len(gold.intersection(selected))
-    return hits > 0 and hits >= keep.precision * len(selected)
+    return 2 * hits >= len(selected)
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
@@ -279,12 +259,16 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     observer = observer or Observer()
     if not own.out:
         raise ConfigError("out=DIR: give the folder that the rows are written to")
-    recorded_roles(config)
+    roles = recorded_roles(config)
     config = replace(config, run=replace(config.run, root=own.out, name="run"))
     data = load_data_for(config, observer.on_note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
     index = open_index(readers, data.name, data.passages, observer.on_index)
-    run, metrics = evaluate(config, observer, index, data, Recorder)
+
+    def recorded(pipeline: Pipeline) -> Mapping[str, Any]:
+        return ChainMap({role: RecordedRole(pipeline.roles[role], role) for role in roles}, pipeline.roles)  # type: ignore[arg-type]
+
+    run, metrics = evaluate(config, observer, index, data, recorded)
     for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
         observer.on_note(line)
     return write_recorded(run, config, own, data, index)

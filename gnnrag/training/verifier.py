@@ -25,11 +25,10 @@ from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
 from gnnrag.run.rundir import code_version
 from gnnrag.training.config import CommonConfig, Count
-from gnnrag.training.hf_trainer import Fitted, RunCallback, callbacks_of, common_arguments, fit
-from gnnrag.training.loop import TrainingRun
+from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
 from gnnrag.training.report import Card, Report, auc, by_question, promotion_metrics
+from gnnrag.training.row_sets import VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -75,23 +74,18 @@ class TrainVerifierConfig(CommonConfig):
     metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
 
-class VerifierTraining(RowsTraining):
+class VerifierTraining(LibraryTraining):
     """Training of a cross-encoder."""
 
     schema, prefix = TrainVerifierConfig, "verifier"
     columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
     config: TrainVerifierConfig
 
-    def fit(self, run: TrainingRun) -> Fitted | None:
-        """Train by the Trainer of sentence-transformers; see `hf_trainer.fit`."""
-        self.best, network = run.path / "best", self.config.network
-
-        def save(trainer: CrossEncoderTrainer, _: Fitted, folder: Path) -> None:
-            model: Any = self.context.accelerator.unwrap_model(trainer.model)
-            whole = merged(model, network) if network.rank else model
-            whole.save_pretrained(str(folder), create_model_card=False)
-
-        return fit(run, self.context, self.trainer, save)
+    def keep(self, trainer: CrossEncoderTrainer, fitted: Fitted, folder: Path) -> None:
+        """Write the model, with what LoRA learned merged into it."""
+        model: Any = self.context.accelerator.unwrap_model(trainer.model)
+        whole = merged(model, self.config.network) if self.config.network.rank else model
+        whole.save_pretrained(str(folder), create_model_card=False)
 
     @cached_property
     def model(self) -> CrossEncoder:

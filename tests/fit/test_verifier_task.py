@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.training.row_sets import VerifierRowsConfig, read_set, seen_of
+from gnnrag.training.rows import VerifierRow
 from gnnrag.training.verifier import RankingConfig, list_of
-from gnnrag.training.verifier_rows import VerifierRowsConfig, read_set, seen_of
 from tests.helpers.toy_verifier import make_rows
 
 
@@ -40,6 +41,6 @@ def test_a_list_without_both_teaches_nothing() -> None:
 
 def test_files_of_rows_are_needed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gnnrag collect-traces writes it"):
-        read_set("toy", VerifierRowsConfig([str(tmp_path / "none.jsonl")]))
+        read_set("toy", VerifierRowsConfig([str(tmp_path / "none.jsonl")]), VerifierRow)
     with pytest.raises(ConfigError, match=r"sets\.toy\.rows"):
-        read_set("toy", VerifierRowsConfig())
+        read_set("toy", VerifierRowsConfig(), VerifierRow)

@@ -106,9 +106,22 @@ def settings(folder: Path, role: str, model: Path, *more: str, count: int = 24) 
         write_jsonl(folder / "rivals.jsonl", plain_rows(map(rival_row, range(count))))
         rows += f",{folder / 'rivals.jsonl'}"
     return [
-        "kind=causal", f"model.base={model}", f"data.rows=[{rows}]", f"data.prompt={prompt}",
+        "kind=causal", f"model.base={model}", f"sets.toy.rows=[{rows}]", f"prompt={prompt}",
         f"run.root={folder / 'runs'}", "trainer.max_steps=4", "trainer.per_device_train_batch_size=4",
         "trainer.eval_steps=2", "trainer.save_steps=2", "trainer.logging_steps=1", "trainer.learning_rate=0.003",
-        "trainer.gradient_checkpointing=false", "reply_tokens=6", "data.validation=4", "lora.r=8",
+        "trainer.gradient_checkpointing=false", "reply_tokens=6", "validation=4", "lora.r=8",
         *more,
     ]  # fmt: skip
+
+
+def thoughts_training(config: Any, fold: int | None) -> Any:
+    """Return a training on the rows of set `toy`, with `Letters` for a corpus."""
+    from accelerate import Accelerator
+
+    from gnnrag.training.base import RunContext
+    from gnnrag.training.language.train import ThoughtsCausalTraining
+    from gnnrag.training.row_sets import RowSet, read_set
+
+    rows, texts, fingerprint = read_set("toy", config.sets["toy"], ThoughtsRow)
+    sets = {"toy": RowSet(config.sets["toy"], tuple(rows), texts, fingerprint)}
+    return ThoughtsCausalTraining(config, (sets, {"toy": Letters()}), fold, RunContext(Accelerator(cpu=True)))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -24,25 +23,27 @@ from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
-from gnnrag.training.base import RunContext, chosen_training
+from gnnrag.training.base import chosen_training
 from gnnrag.training.hf_trainer import RunCallback
 from gnnrag.training.language.data import (
     Examples,
     TrainLanguageConfig,
     asked,
     check_language,
-    read_role,
     reply_of,
     task_of,
 )
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
-from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
+from gnnrag.training.language.train import TRAINERS
 from gnnrag.training.loop import TrainingRun
+from gnnrag.training.row_sets import RowsConfig, read_set
+from gnnrag.training.rows import ThoughtsRow
 from tests.helpers.language_rows import (
     Letters,
     rival_row,
     settings,
     thoughts_row,
+    thoughts_training,
     verifier_row,
     write_prompt,
     write_rows,
@@ -63,7 +64,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(folder: Path, model: Path, *more: str) -> Examples:
     config = load_config(TrainLanguageConfig, None, settings(folder, "thoughts", model, *more))
     network = AutoModelForCausalLM.from_pretrained(model)
-    return Examples(network, AutoTokenizer.from_pretrained(model), config, config.data.prompt or "")
+    return Examples(network, AutoTokenizer.from_pretrained(model), config)
 
 
 class Recorder(Backend):
@@ -102,10 +103,9 @@ def test_a_reply_is_parsed_into_what_the_teacher_said() -> None:
 def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any:
     dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
     config = load_config(TrainLanguageConfig, None, dots)
-    rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
-    training = ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), 0, RunContext(Accelerator(cpu=True)))
+    training = thoughts_training(config, 0)
     run = TrainingRun(folder / "run", {}, {})
-    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.examples
+    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.chats
 
 
 def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> 
 
 
 def test_a_row_stands_in_one_file(tmp_path: Path) -> None:
-    path = write_rows(tmp_path, "thoughts", 1)
-    assert len(read_role("thoughts", [str(path)]).rows) == 1
-    with pytest.raises(DataError, match="id 't0' stands in another of the files"):
-        read_role("thoughts", [str(path), str(path)])
+    path = str(write_rows(tmp_path, "thoughts", 1))
+    assert len(read_set("toy", RowsConfig([path]), ThoughtsRow)[0]) == 1
+    with pytest.raises(DataError, match="two of the files have a row of the same id"):
+        read_set("toy", RowsConfig([path, path]), ThoughtsRow)
 
 
 def pairs_of(number: int, make: Any = thoughts_row, corpus: Any = Letters(), **more: Any) -> list[tuple[str, str]]:  # noqa: B008
@@ -201,10 +201,14 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
         def __call__(self, row: Any, queries: Any) -> dict[str, float]:
             return {"gain": 0.0}
 
-    trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "data.validation=0")
-    rows = [thoughts_row(0), thoughts_row(1, set="other"), thoughts_row(2, set="whole")]
-    found = [e for row in rows for e in examples.drawn(row, {"toy": Letters(), "whole": Whole()})]
-    assert [e["row"] for e in found] == ["t0"]
+    trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "validation=0")
+    rows = [thoughts_row(n) for n in range(3)]
+    found = [
+        e
+        for row, corpus in zip(rows, (Letters(), None, Whole()), strict=True)
+        for e in examples.drawn("toy", row, corpus)
+    ]
+    assert [e["row"] for e in found] == [["toy", "t0"]]
     assert examples.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
     prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
     assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [prompt]

@@ -86,22 +86,18 @@ def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[
 
 
 @pytest.mark.parametrize(
-    "selected, passages, precision, expected",
+    "selected, passages, expected",
     [
-        (["a"], "xab", 0.5, ""),
-        (["a", "x"], "xab", 0.5, ""),
-        (["a", "x", "y"], "xyab", 0.5, "useless"),  # a third of the choice is gold
-        (["a", "x", "y"], "xyab", 0.3, ""),
-        (["x"], "xab", 0.0, "useless"),
-        ([], "xab", 0.5, "useless"),  # there was something to select
-        ([], "xy", 0.5, ""),  # there was not
+        (["a"], "xab", ""),
+        (["a", "x"], "xab", ""),
+        (["a", "x", "y"], "xyab", "useless"),  # a third of the choice is gold
+        ([], "xab", "useless"),  # there was something to select
+        ([], "xy", ""),  # there was not
     ],
 )
-def test_a_choice_helped_if_enough_of_it_is_gold(
-    selected: list[str], passages: str, precision: float, expected: str
-) -> None:
+def test_a_choice_helped_if_half_of_it_is_gold(selected: list[str], passages: str, expected: str) -> None:
     event = VERIFIER | {"selected": selected, "passages": list(passages)}
-    assert verdict(event, precision=precision) == expected
+    assert verdict(event) == expected
     assert verdict(event, helped=False) == "" and verdict(event, Question("q", "Q?")) == "unknown"
     assert verdict(event | {"flags": ["verifier_failed"]}) == "failed"
 

@@ -123,9 +123,9 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
 def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     base, rows = make_tiny_model(tmp_path / "base", lively=True), make_rows(tmp_path)
     dots = [
-        "kind=causal", f"model.base={base}", f"data.rows=[{rows}]", "folds.validation=0.2", f"run.root={tmp_path}",
+        "kind=causal", f"model.base={base}", f"sets.toy.rows=[{rows}]", "folds.validation=0.2", f"run.root={tmp_path}",
         "run.name=run", "trainer.max_steps=4", "trainer.per_device_train_batch_size=4", "trainer.learning_rate=0.003",
-        "trainer.gradient_checkpointing=false", "data.validation=2", "reply_tokens=6", "lora.r=8",
+        "trainer.gradient_checkpointing=false", "validation=2", "reply_tokens=6", "lora.r=8",
     ]  # fmt: skip
     assert run(["train", "reader", *dots]) == 0
     record = read_tuned(tmp_path / "run", "reader", ["causal"])

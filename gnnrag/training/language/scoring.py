@@ -107,11 +107,11 @@ def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusGain, mal
     return corpus(row, [text for text in (thoughts.fast, thoughts.slow) if text])["found"]
 
 
-def reply_scores(row: AnyRow, result: Any, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
+def reply_scores(row: AnyRow, result: Any, corpus: CorpusGain | None) -> dict[str, float]:
     """Return the metrics of what a role made of a row."""
     if isinstance(row, ReaderRow):
         return answer_scores(row, result)
-    return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpora)
+    return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpus)
 
 
 def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
@@ -122,13 +122,13 @@ def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     return {**scores, "agrees": float(set(verdict.selected) == set(row.selected) & {*ids})}
 
 
-def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
+def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusGain | None) -> dict[str, float]:
     """Compare two thoughts with the teacher's, and measure what they bring."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
     pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
     scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
-    return scores | (corpora[row.set](row, queries) if row.set in corpora else {})
+    return scores | (corpus(row, queries) if corpus else {})
 
 
 def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:
