@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -97,26 +96,11 @@ def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
 DEPTH = 50  # passages of a pool and of a ranking that count
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """What one query brought to a pool."""
+def gain(rankings: Iterable[Sequence[str]], pool: Sequence[str], gold: Collection[str]) -> float:
+    """Return what queries bring to a pool: the sum over gold passages of how much 1/rank rises, at least 0.
 
-    value: float = 0.0  # sum over gold passages of what their reciprocal rank rises by, at least 0
-    new: tuple[str, ...] = ()  # gold passages that it brought and the pool lacked, in their order of rank
-
-
-def gold_ranks(ranking: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> dict[str, int]:
-    """Return the 1-based ranks of the gold passages among the first `depth` of a ranking, best first."""
-    return {id_: rank for rank, id_ in enumerate(ranking[:depth], start=1) if id_ in gold}
-
-
-def gain_of(ranks: Mapping[str, int], pool: Sequence[str], depth: int = DEPTH) -> Gain:
-    """Return what a query gained over a pool, from the ranks that it gave gold passages."""
-    before = gold_ranks(pool, ranks.keys(), depth)
-    value = sum(max(0.0, 1.0 / rank - (1.0 / before[id_] if id_ in before else 0.0)) for id_, rank in ranks.items())
-    return Gain(value, tuple(id_ for id_ in ranks if id_ not in before))
-
-
-def gain(ranking: Sequence[str], pool: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> Gain:
-    """Return what a query with this ranking gained over a pool."""
-    return gain_of(gold_ranks(ranking, gold, depth), pool, depth)
+    Of the pool and of each ranking, the first `DEPTH` count.
+    """
+    before, *after = ({id_: 1.0 / rank for rank, id_ in enumerate(ids[:DEPTH], 1)} for ids in (pool, *rankings))
+    rises = ([ranks.get(id_, 0.0) - before.get(id_, 0.0) for ranks in after] for id_ in gold)
+    return sum(max(0.0, *rise) for rise in rises) if after else 0.0

@@ -33,7 +33,7 @@ from gnnrag.run.evaluate import (
 )
 from gnnrag.run.rundir import code_version, read_predictions
 from gnnrag.session import Session, normalised
-from gnnrag.training.rows import DEPTH, Gain, ShownPassage, ThoughtsRow, VerifierRow, gain, plain_rows
+from gnnrag.training.rows import DEPTH, ShownPassage, ThoughtsRow, VerifierRow, gain, plain_rows
 from gnnrag.types import Query, Question
 
 Row = VerifierRow | ThoughtsRow
@@ -103,7 +103,7 @@ class Decision:
     question: Question
     number: int  # 0-based, among the question's decisions of this role
     event: Mapping[str, Any]  # what `RecordedRole` wrote
-    gains: dict[str, Gain] = field(default_factory=dict)  # of the queries that were sent, by the folded text
+    gains: dict[str, float] = field(default_factory=dict)  # of the queries that were sent, by the folded text
 
 
 def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> list[Decision]:
@@ -119,7 +119,7 @@ def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> lis
         elif event["event"] == "query" and thought is not None:
             text = normalised(event["text"])
             if text in {normalised(thought.event[kind] or "") for kind in ("fast", "slow")}:
-                thought.gains[text] = gain(event["ranking"]["ids"], thought.event["pool"], question.gold)
+                thought.gains[text] = gain([event["ranking"]["ids"]], thought.event["pool"], question.gold)
     return decisions
 
 
@@ -147,7 +147,7 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
 
 def _helped(decision: Decision) -> bool:
     if decision.role == "thoughts":
-        return any(gained.value > 0 for gained in decision.gains.values())
+        return any(gained > 0 for gained in decision.gains.values())
     gold, selected = set(decision.question.gold), decision.event["selected"]
     if not selected:  # right where there was nothing to select
         return not gold & set(decision.event["passages"])

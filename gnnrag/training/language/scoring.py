@@ -20,7 +20,7 @@ from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.session import normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
 from gnnrag.training.report import promotion_metrics
-from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
+from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain
 from gnnrag.types import OnProgress, Query
 
 SLOTS = ("fast", "slow")
@@ -37,19 +37,15 @@ class CorpusGain:
     def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
         """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
 
-        `gain` is `gain_of` each gold passage's best rank in any ranking, `found` the share of the gold passages missing
-        in the pool that are in one.
+        `gain` is as in `rows`, `found` the share of the gold passages missing in the pool that a ranking has.
         """
         if not (row.pool and row.gold):
             return {}
-        rankings = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
-        best: dict[str, int] = {}
-        for ranking in rankings:
-            for id_, rank in gold_ranks(ranking.ids, row.gold).items():
-                best[id_] = min(rank, best.get(id_, rank))
-        gain = gain_of(best, row.pool)
+        found = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
+        rankings = [ranking.ids[:DEPTH] for ranking in found]
         missing = set(row.gold) - set(row.pool[:DEPTH])
-        return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
+        new = missing.intersection(id_ for ids in rankings for id_ in ids)
+        return {"gain": gain(rankings, row.pool, row.gold)} | ({"found": len(new) / len(missing)} if missing else {})
 
 
 def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
