@@ -111,8 +111,9 @@ class Training(ABC):
     sets: Mapping[str, Any]  # what was opened, by name
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
-        self.config, self.data, self.fold, self.context = config, data, fold, context
-        self.run = config.run
+        self.config, self.sets, self.fold, self.context = config, data, fold, context
+        self.run, self.metric = config.run, str(getattr(config, "metric", ""))
+        self.inputs = {name: one.inputs for name, one in self.sets.items()}
         self.settings = {**to_plain(config), "fold": fold}
         self.parts = self.divide()  # questions that train, validate and report, by set
 

@@ -16,7 +16,6 @@ from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
 from gnnrag.roles.tuned.checkpoint import role_folder, round_weights
 from gnnrag.run.rundir import read_seen
-from gnnrag.training.base import RunContext
 from gnnrag.training.config import TrainConfig, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Report, by_question, promotion_metrics
@@ -84,10 +83,6 @@ class ChainTraining(RowsTraining):
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("recall@5", "pool_recall@5", "all@5", "precision")
     config: TrainChainConfig
-
-    def __init__(self, config: TrainChainConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        super().__init__(config, data, fold, context)
-        self.metric = config.metric
 
     @classmethod
     def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:

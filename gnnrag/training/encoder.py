@@ -45,13 +45,7 @@ class EncoderTraining(Training):
     schema, prefix, title, summary = TrainEncoderConfig, "encoder", "Next-hop encoder", SUMMARY
     columns = ("recall@5", "untrained@5", "dense@5", "recall@10", "recall@50", "all@5")
     config: TrainEncoderConfig
-
-    def __init__(self, config: TrainEncoderConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, EncoderSet] = data[0]
-        self.rows: RowMaker = data[1]
-        super().__init__(config, data, fold, context)
-        self.metric = config.metric
-        self.inputs = {name: one.inputs for name, one in self.sets.items()}
+    sets: Mapping[str, EncoderSet]
 
     @classmethod
     def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
@@ -66,7 +60,7 @@ class EncoderTraining(Training):
                     f"its index was made with {one.index.config.embedder.model!r}, and queries are trained for vectors "
                     f"of network.base={config.network.base!r}; give both the same encoder",
                 )
-        return sets, RowMaker(config.network)
+        return sets
 
     def shares(self) -> dict[str, float]:
         """Return the sets' factors, and that of the composed questions."""
@@ -76,7 +70,8 @@ class EncoderTraining(Training):
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and make the examples."""
-        self.corpus = corpus = JointCorpus(self.sets)
+        self.rows, self.corpus = RowMaker(self.config.network), JointCorpus(self.sets)
+        corpus = self.corpus
         ids = {name: set(self.parts[name].train) for name in corpus.sets}
         self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
         if self.config.composed and (made := corpus.composed(ids, self.config.seed)):

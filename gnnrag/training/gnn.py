@@ -160,11 +160,10 @@ class GNNTraining(Training):
     schema, prefix = TrainGNNConfig, "gnn"
     columns = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
     config: TrainGNNConfig
+    sets: Mapping[str, GNNSet]
 
     def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, GNNSet] = data[0]
-        super().__init__(config, data, fold, context)
-        self.inputs = {name: corpus.inputs for name, corpus in self.sets.items()}
+        super().__init__(config, data[0], fold, context)
         self.pools = pools(data[1], self.parts)
 
     @classmethod

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.roles.tuned.checkpoint import round_weights
-from gnnrag.roles.tuned.span_items import WindowMaker, make_item
+from gnnrag.roles.tuned.span_items import make_item
 from gnnrag.roles.tuned.span_network import (
     SpanReader,
     over_all,
@@ -48,19 +48,12 @@ class ReaderTraining(Training):
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("em", "f1", "gold_em", "gold_f1")
     config: TrainReaderConfig
-
-    def __init__(self, config: TrainReaderConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, ReaderSet] = data[0]
-        self.windows: WindowMaker = data[1]
-        super().__init__(config, data, fold, context)
-        self.metric: str = config.metric
-        self.inputs = {name: one.inputs for name, one in self.sets.items()}
+    sets: Mapping[str, ReaderSet]
 
     @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
         check_sets(config.sets)
-        sets = {name: open_set(name, config, on_index) for name in config.sets}
-        return sets, window_maker(config.network)
+        return {name: open_set(name, config, on_index) for name in config.sets}
 
     def divide(self) -> dict[str, Parts]:
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
@@ -74,7 +67,7 @@ class ReaderTraining(Training):
     def build(self) -> tuple[ReaderTraining, SpanReader]:
         """Return the network, new from the seed, and collect the questions that train."""
         torch.manual_seed(self.config.seed)
-        model = SpanReader(self.config.network)
+        model, self.windows = SpanReader(self.config.network), window_maker(self.config.network)
         self.asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train

@@ -39,7 +39,7 @@ class RowSet:
     config: Any  # a `RowsConfig`
     examples: tuple[Any, ...]
     texts: Mapping[str, str]
-    fingerprint: str
+    inputs: str  # fingerprint of the files
 
 
 def read_set(name: str, config: RowsConfig, kind: type[RowT]) -> tuple[list[RowT], dict[str, str], str]:
@@ -80,10 +80,7 @@ class RowsTraining(Training):
 
     row: ClassVar[type[Any]] = VerifierRow  # what its rows are
 
-    def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, RowSet] = data
-        super().__init__(config, data, fold, context)
-        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
+    sets: Mapping[str, RowSet]
 
     @classmethod
     def example(cls, name: str, row: Any, config: Any) -> Any:
