@@ -16,7 +16,7 @@ from gnnrag.roles.prompting import Prompter
     "model, expected",
     [
         ("SmolLM2-135M-Instruct.Q4_1.gguf", True),
-        ("Qwen/Qwen2.5-0.5B-Instruct", True),
+        ("Qwen/Qwen2.5-1.5B-Instruct", True),
         ("Qwen2.5-7B-Instruct-1M", False),  # 1M is its context
         ("meta-llama/Llama-3.3-70B", False),
         ("135M/of/gpt-4o-mini", False),  # the folder is not the model
