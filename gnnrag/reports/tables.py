@@ -269,10 +269,6 @@ class Result:
     counted: Mapping[str, int] = field(default_factory=dict)  # by judged column: of how many questions a figure is
     remarks: Sequence[str] = ()  # of `metrics.replies.remarks`
 
-    @property
-    def is_done(self) -> bool:
-        return bool(self.run) and not self.error
-
 
 def cell(result: Result, column: Column) -> str:
     """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""

@@ -6,17 +6,12 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.rendering import (
-    above,
-    classic_passages,
-    distinct,
-    passages_in_order,
-    round_robin,
-)
+from gnnrag.graphs.rendering import above, classic_passages, distinct, passages_in_order, round_robin
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import rank_hits_in_order
@@ -144,12 +139,14 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     `naive_fallback` where that was nothing. Role: `hyper_query`; where it names nothing, the query itself is searched
     among the facts.
 
-    Scores and order are those of the released code; the paper's confidences and cut-offs are not there. The released
-    code ranks nothing where either side is empty, and lacks the vector search that the paper has.
+    Scores are those of the released code; the paper's confidences and cut-offs are not there. With `profile=released`
+    passages of the hyperedge side come before those of the entity side, without the vector search that the paper has.
+    (The release itself ranks nothing where either side is empty.)
     """
 
+    profile: Literal["fixed", "released"] = "fixed"
     top_k: int = 60  # entities, and hyperedges
-    near_k: int = 5  # passages of the vector search
+    near_k: int = 5  # fixed: passages of the vector search
     entity_tokens: int = 4000  # of the entities of each side
     fact_tokens: int = 4000  # of the hyperedges of each side
     passage_tokens: int = 4000  # of the passages of each side
@@ -165,12 +162,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         return (low, high) if low or high else ("", query)
 
     def rank_one(
-        self,
-        query: Query,
-        reply: HyperQuery,
-        vector: np.ndarray,
-        low: np.ndarray | None,
-        high: np.ndarray | None,
+        self, query: Query, reply: HyperQuery, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
         cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
         entity_side = SideHits() if low is None else self.entity_side(low, mask)
@@ -183,8 +175,9 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
             entities = distinct([*fact_side.entities, *entity_side.entities])
             hits = facts + [self.shown.entity_hit(e) for e in entities]
             return rank_hits_in_order(hits, query.top_k, branch, self.passes(query))
+        sides = fact_side.passages, entity_side.passages
         near = above(cosines, self.near_k, self.cosine_floor)
-        own = round_robin(near, fact_side.passages, entity_side.passages)
+        own = distinct([*sides[0], *sides[1]]) if self.profile == "released" else round_robin(near, *sides)
         return self.with_tail(own, query, branch, cosines)
 
     def entity_side(self, low: np.ndarray, mask: np.ndarray | None = None) -> SideHits:

@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.graphs.rendering import Edges, Shown
+from gnnrag.graphs.rendering import Edges, Shown, above
 from gnnrag.retrievers.base import Retriever, any_of, query_vectors, rank_in_order
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
+
+_FALLBACK = 20  # passages of the vector search where the graph had nothing
 
 
 @dataclass(eq=False)
@@ -21,7 +23,7 @@ class KnowledgeGraphRetriever(Retriever):
     """Asks its role query by query, so that traces keep their order; ranks many queries at once."""
 
     cosine_floor: float = 0.2  # what is less alike is not found
-    # passages after the method's own: by cosine, or none; a fallback is ranked by cosine to the end
+    # passages after the method's own: by cosine, or none; then a fallback has the 20 nearest alone
     tail: Literal["dense", "none"] = "dense"
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
@@ -67,8 +69,9 @@ class KnowledgeGraphRetriever(Retriever):
 
     def with_tail(self, own: Sequence[int], query: Query, branch: str, cosines: np.ndarray) -> Ranking:
         """Rank the method's own passages, best first, then the others by cosine where `tail` says so."""
-        has_tail = self.tail == "dense" or branch == "naive_fallback"
-        tail = cosines if has_tail else None
+        if branch == "naive_fallback":
+            own = own or above(cosines, _FALLBACK, self.cosine_floor)
+        tail = cosines if self.tail == "dense" else None
         return rank_in_order(own, self.index.ids, query.top_k, branch, tail, self.mask(query))
 
     def scores(self, kind: str, vector: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -15,14 +15,7 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.paths import Path, paths_between_seeds
-from gnnrag.graphs.rendering import (
-    GraphHits,
-    above,
-    classic_passages,
-    distinct,
-    passages_in_order,
-    round_robin,
-)
+from gnnrag.graphs.rendering import GraphHits, above, classic_passages, distinct, passages_in_order, round_robin
 from gnnrag.parts import part
 from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
@@ -155,9 +148,6 @@ def _successors(paths: Sequence[Path]) -> dict[int, set[int]]:
     return after
 
 
-_FALLBACK = 20  # passages of the vector search where the graph had nothing
-
-
 @dataclass(frozen=True)
 class PathRAGHits:
     """What a query found, as positions: seeds; relations with their ends; paths, most reliable first."""
@@ -180,28 +170,33 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     paths (id: names joined by ` -> `), then entities and relations. Scores are 1 / rank; the branch is `paths`,
     `no_paths`, or `naive_fallback` where nothing was found.
 
-    The released code follows edges in one direction only, gives up without both kinds of keywords or without relations,
-    and takes paths over the same nodes for one: here it does not.
+    `profile=released` differs in these points, but follows edges in both directions, as the paper, and goes on where
+    a kind of keywords or relations is missing:
+    - Relations are searched by the high-level keywords alone and come by degrees and weight.
+    - Their passages come before those of the seeds, and no others: paths are shown as text only.
+    - No bound on the paths of a pair and on hubs; paths over the same nodes are one.
     """
 
+    profile: Literal["fixed", "released"] = "fixed"
     top_k: int = 40  # seeds, and relations searched for
     hops: int = 3  # longest path
     flow: Flow = "released"  # of the code, or of the paper
     decay: float = 0.8  # of each hop
     gate: float | None = None  # what passes nothing on; null: 0.3, paper 0.05
     max_paths: int = 15  # paths kept
-    pair_cap: int | None = 50  # paths of a pair that are looked at; null: all
-    hub_degree: int | None = 500  # no path passes through nodes of more edges; null: no bound
+    pair_cap: int | None = 50  # fixed: paths of a pair that are looked at; null: all
+    hub_degree: int | None = 500  # fixed: no path passes through nodes of more edges; null: no bound
     passage_tokens: int = 4000
     relation_tokens: int = 3000
     entity_tokens: int = 5000  # of the entities, and of the paths
 
     role_names, task_type = ("keywords",), KeywordsTask
+    is_released = property(lambda self: self.profile == "released")
 
     def search_texts(self, query: str, reply: Keywords) -> tuple[str, str]:
         low, high = ", ".join(reply.low), ", ".join(reply.high)
         low, high = low or high or query, high or low
-        return low, f"{query} {high}" if high else query
+        return low, high if high and self.is_released else f"{query} {high}".strip()
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
         hits = self.find(low, high, self.mask(query))
@@ -210,10 +205,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         if query.channel == "graph":
             return self._graph_ranking(hits, query, branch)
         cosines = self.index.passage_vectors @ vector
-        own = self._passages(hits)
-        if branch == "naive_fallback":
-            own = above(cosines, _FALLBACK, self.cosine_floor)
-        return self.with_tail(own, query, branch, cosines)
+        return self.with_tail(self._passages(hits), query, branch, cosines)
 
     def find(self, low: np.ndarray | None, high: np.ndarray | None, mask: np.ndarray | None = None) -> PathRAGHits:
         """Return seeds, relations and paths for the vectors of the keywords, of what `mask` (num_passages,) has."""
@@ -221,21 +213,27 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         edges: list[int] = []
         if high is not None:
             edges = above(self.edges.best(self.scores("relations", high, mask)), self.top_k, self.cosine_floor)
+        if self.is_released:
+            edges.sort(key=lambda edge: (-self.edges.degree_sums[edge], -self.edges.weights[edge]))
         edges = self.shown.fit_edges(edges, self.relation_tokens)
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
         return PathRAGHits(seeds, GraphHits(ends, edges), self.paths(seeds))
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
-        pairs = paths_between_seeds(self.graph.adjacency, seeds, self.hops, self.pair_cap, self.hub_degree)
-        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
+        bounds = (None, None) if self.is_released else (self.pair_cap, self.hub_degree)
+        pairs = paths_between_seeds(self.graph.adjacency, seeds, self.hops, *bounds)
+        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=self.is_released)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
     def _passages(self, hits: PathRAGHits) -> list[int]:
         shown, edges = self.shown, self.edges
         stated = shown.fit_passages(passages_in_order(hits.themes.edges, edges.passages), self.passage_tokens)
         ranked = classic_passages(hits.seeds, self.graph.entity_passages, edges.neighbours)
-        own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
+        ranked = shown.fit_passages(ranked, self.passage_tokens)
+        if self.is_released:
+            return distinct([*stated, *ranked])
+        own = round_robin(stated, ranked)
         return distinct(chain(own, *(shown.path_passages(path.nodes) for path in hits.paths)))
 
     def _graph_ranking(self, hits: PathRAGHits, query: Query, branch: str) -> Ranking:

@@ -1,6 +1,6 @@
 """Microsoft GraphRAG 3.1.2: communities, the order of relations in local search, the points of the reduce step.
 
-Of local search's other lists, of batches and of dynamic selection the file has no texts, ratings or tables to run on.
+Of local search's other lists and of batches the file has no texts; dynamic selection of communities is no setting.
 """
 
 from __future__ import annotations

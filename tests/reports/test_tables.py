@@ -156,7 +156,7 @@ HIPPO2 = ["HippoRAG c617143", "profile=released"]
 FOLLOWED = [
     *(("bdtr/table1", f"{name} / MuSiQue / Original", more) for name, more in (
         ("RAPTOR", [*RAPTOR, "method.channel=both"]), ("HippoRAG2", HIPPO2),
-        ("GraphRAG", ["graphrag 3.1.2", "extract.format=lightrag", "profile=released", "reader_notes=null"]))),
+        ("GraphRAG", ["graphrag 3.1.2", "extract.format=lightrag", "profile=released", *SHOWN[:3]]))),
     *((f"bdtr/{table}", row, more) for table in ("table1", "table2") for row, more in (
         ("IRCOT", IRCOT), ("GCOT", RAW), ("TOG", RAW), ("TOG on the knowledge graph", ["depth 3, width 3"]),
         ("IRGS", RAW), ("BDTR", LETTER))),
@@ -172,15 +172,15 @@ FOLLOWED = [
     *((f"graphsearch/{table}", row, [*more, "data.chunk_words=300", "data.chunk_overlap=38"])
       for table in ("table1", "table2") for row, more in (
         ("LightRAG", [*SHOWN, "LightRAG 1.5.7", "mode=hybrid", "profile=released"]),
-        ("PathRAG", [*SHOWN, "PathRAG 32567bf", "hub_degree=null"]),
-        ("HyperGraphRAG", [*SHOWN, "HyperGraphRAG a804827", "extract.format=hyper", "near_k=0"]),
+        ("PathRAG", [*SHOWN, "PathRAG 32567bf", "profile=released"]),
+        ("HyperGraphRAG", [*SHOWN, "HyperGraphRAG a804827", "extract.format=hyper", "profile=released"]),
         ("GS + HyperGraphRAG", ["GraphSearch, the paper", "extract.format=hyper"]))),
     ("graphsearch/table1", "HippoRAG2", [*HIPPO2, "extract.format=openie"]),
     ("graphsearch/table1", "MiniRAG", [*SHOWN, "MiniRAG 4fe2fba", "profile=released"]),
     ("graphsearch/table3", "R4 as released", ["GraphSearch 1f93676", "method.preset=official"]),
     *((f"dotrag/{table}", row, more) for table in ("table1", "table2") for row, more in (
         ("DotRAG", ["sections 3.1 to 3.4", "method.preset=paper"]), ("LightRAG", [*SHOWN, "profile=released"]),
-        ("PathRAG", [*SHOWN, "hub_degree=null"]), ("TradRAG", ["mode=naive"]))),
+        ("PathRAG", [*SHOWN, "profile=released"]), ("TradRAG", ["mode=naive"]))),
     ("dotrag/table2", "DotRAG, names clustered", ["knowledge.resolve=true", "cosine .60"]),
     ("dotrag/table4", "3 rounds, 3 hops, names clustered", ["knowledge.resolve=true", "cosine .60"]),
 ]  # fmt: skip

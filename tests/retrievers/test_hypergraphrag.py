@@ -7,11 +7,7 @@ import pytest
 from gnnrag.extract.base import Extraction, HyperedgeRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.parts import set_up
-from gnnrag.retrievers.hypergraphrag import (
-    Bipartite,
-    HyperGraphRAGRetriever,
-    HyperQuery,
-)
+from gnnrag.retrievers.hypergraphrag import Bipartite, HyperGraphRAGRetriever, HyperQuery
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
 
@@ -81,6 +77,7 @@ def test_sides() -> None:
 def test_fixed_merges_position_by_position_with_a_vector_search() -> None:
     """Lists: c5, c4, c1 by vector; c2, c1, c3 by facts; c1, c3, c4 by entities."""
     assert own(BOTH) == (("c5", "c2", "c1", "c4", "c3"), "hybrid")
+    assert own(BOTH, profile="released") == (("c2", "c1", "c3", "c4"), "hybrid"), "one side after the other"
 
 
 def test_the_graph_channel() -> None:
@@ -117,15 +114,13 @@ def test_where_one_side_finds_nothing_the_other_counts(asked: HyperQuery, ids: t
 
 @pytest.mark.parametrize("asked", [HyperQuery(), HyperQuery(("nothing",), ("nothing",))])
 def test_dense_search_where_nothing_is_found(asked: HyperQuery) -> None:
-    assert own(asked) == (("c5", "c4", "c1", "c2", "c3"), "naive_fallback")
+    assert own(asked) == (("c5", "c4", "c1"), "naive_fallback"), "no more than those above the floor"
 
 
 def test_a_query_without_facts_and_names_is_itself_searched_among_facts() -> None:
     retriever = set_up(HyperGraphRAGRetriever(), index=index(), roles={})
-    assert retriever.search_texts("q", HyperQuery()) == ("", "q") and retriever.search_texts("q", BOTH) == (
-        "Ann",
-        "A met B.",
-    )
+    assert retriever.search_texts("q", HyperQuery()) == ("", "q")
+    assert retriever.search_texts("q", BOTH) == ("Ann", "A met B.")
 
 
 def test_the_tail() -> None:

@@ -68,6 +68,8 @@ def test_passages_of_relations_and_seeds_then_of_paths() -> None:
     assert ranked(tail="none", max_paths=0).ids == ("p4", "p0", "p6", "p1", "p2", "p5")
     assert ranked().ids == ("p4", "p0", "p6", "p1", "p2", "p5", "p3", "p7"), "the tail"
     assert ranked(tail="none").scores.tolist() == [1 / r for r in range(1, 8)]
+    # Released: T | u | Z has degrees 4 + 1, B | r | C 2 + 3, and of equal sums and weights the more alike comes first.
+    assert ranked(tail="none", profile="released").ids == ("p4", "p6", "p0", "p1", "p2", "p5"), "no passages of paths"
 
 
 def test_budgets() -> None:
@@ -95,6 +97,8 @@ def test_neighbours_count_in_both_directions() -> None:
 )
 def test_what_is_searched_by(low: Any, high: Any, expected: tuple[str, str]) -> None:
     assert make().search_texts(QUERY, Keywords(low, high)) == expected
+    released = (expected[0], expected[1].removeprefix(f"{QUERY} "))
+    assert make(profile="released").search_texts(QUERY, Keywords(low, high)) == released
 
 
 # ---------------------------------------------------------------------------------------------------- rough graphs
