@@ -33,21 +33,11 @@ class ShownPassage(_Model):
         return Passage(self.id, self.title, self.text)
 
 
-class Candidate(_Model):
-    """A query that could have been asked, and what it would have brought."""
-
-    text: str
-    kind: str = ""  # `fast` or `slow`, or what made it
-    gain: float = 0.0  # what the pool gains by it, see `gain`
-    new: tuple[str, ...] = ()  # gold passages that it brings and the pool lacked
-
-
 class _Row(_Model):
     id: str = Field(min_length=1)  # of the row, unique in its file
     set: str  # name of the data set
-    question_id: str = Field(min_length=1)  # all rows of one question are on one side of any split
+    question_id: str = Field(min_length=1)  # all rows of one question are in one part of a training
     question: str
-    part: str = "train"  # `train`, `validation` or `report`; training may divide anew, by question
     teacher: str = ""  # who decided: `oracle`, `prompted:MODEL`, ...
     source: dict[str, Any] = {}  # method, retriever, round and whatever else tells where the row comes from
     passages: tuple[ShownPassage, ...]
@@ -69,11 +59,9 @@ class ThoughtsRow(_Row):
     earlier: tuple[str, ...] = ()  # queries already sent, oldest first
     fast: str | None = None  # the teacher's queries, where one of them helped
     slow: str | None = None
-    gains: dict[str, float] = {}  # what the pool gained by each, by kind
     sufficient: bool = False  # the teacher said instead that nothing is missing
     pool: tuple[str, ...] = ()  # ids of the pool's first passages (50) before the decision, best first
     gold: tuple[str, ...] = ()  # ids of the question's gold passages, where they are known
-    candidates: tuple[Candidate, ...] = ()  # other queries with their gains: preferences are trained from these
 
 
 class ReaderRow(_Row):
@@ -81,6 +69,7 @@ class ReaderRow(_Row):
 
     answers: tuple[str, ...] = ()  # accepted ones; empty: the passages do not hold it, and abstaining is right
     cited: tuple[str, ...] = ()  # ids of the passages that the answer rests on
+    article: str = ""  # what the question is about: all rows on one article are in one part of a training
 
 
 RowT = TypeVar("RowT", bound=_Row)
@@ -100,9 +89,8 @@ def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
 
 
 def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
-    """Yield rows as JSON data, empty fields left out; the part is always stated."""
-    for row in rows:
-        yield {**row.model_dump(mode="json", exclude_defaults=True), "part": row.part}
+    """Return rows as JSON data, empty fields left out."""
+    return (row.model_dump(mode="json", exclude_defaults=True) for row in rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- gains

@@ -11,7 +11,6 @@ import pytest
 from gnnrag.errors import DataError
 from gnnrag.training.rows import (
     DEPTH,
-    Candidate,
     Gain,
     ThoughtsRow,
     VerifierRow,
@@ -34,16 +33,15 @@ def written(path: Path, *lines: Any) -> Path:
 
 def test_rows_survive_writing_and_reading(tmp_path: Path) -> None:
     verifier = ROW | {"selected": ["a"], "gold": ["a"], "chain": "c", "support": ["a"], "source": {"seen": 1}}
-    candidate = Candidate(text="Who?", kind="bridge", gain=0.5, new=("b",))
-    thoughts = THOUGHT | {"round": 2, "earlier": ["e"], "gains": {"fast": 1.0}, "pool": ["a"], "gold": ["b"]}
-    for kind, data in ((VerifierRow, verifier), (ThoughtsRow, thoughts | {"candidates": [candidate.model_dump()]})):
+    thoughts = THOUGHT | {"round": 2, "earlier": ["e"], "pool": ["a"], "gold": ["b"]}
+    for kind, data in ((VerifierRow, verifier), (ThoughtsRow, thoughts)):
         rows = [kind.model_validate(data)]
         path = written(tmp_path / "rows.jsonl", *plain_rows(rows))
         assert read_rows(path, kind) == rows
-    assert list(plain_rows([ThoughtsRow.model_validate(THOUGHT)])) == [THOUGHT | {"part": "train"}]
+    assert list(plain_rows([ThoughtsRow.model_validate(THOUGHT)])) == [THOUGHT]
     enough = read_rows(written(tmp_path / "rows.jsonl", ROW | {"sufficient": True}), ThoughtsRow)
     assert enough[0].sufficient, "a row that says that nothing is missing"
-    assert rows[0].candidates == (candidate,) and rows[0].passages[0].passage.content == "A\ntext of a"
+    assert rows[0].passages[0].passage.content == "A\ntext of a"
 
 
 @pytest.mark.parametrize(
@@ -55,8 +53,7 @@ def test_rows_survive_writing_and_reading(tmp_path: Path) -> None:
         (VerifierRow, {"selektiert": ["a"]}, "selektiert"),
         (VerifierRow, {"fast": "f"}, "fast"),
         (ThoughtsRow, {"fast": 3}, "fast"),
-        (ThoughtsRow, {"fast": "f", "candidates": [{"kind": "x"}]}, r"candidates\.0\.text"),
-        (ThoughtsRow, {"fast": "f", "gains": {"fast": "much"}}, r"gains\.fast"),
+        (ThoughtsRow, {"fast": "f", "round": "first"}, "round"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, kind: Any, bad: dict[str, Any], field: str) -> None:
