@@ -49,8 +49,8 @@ def main(kind: str, *settings: str) -> None:
         raise DataError(", ".join(config.sets), "no question has what the rows are made of; see this script's --help")
     Path(config.out).parent.mkdir(parents=True, exist_ok=True)
     write_jsonl(Path(config.out), plain_rows(rows))
-    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
-        print(f"{name}, {part}: {count} rows")
+    for name, count in sorted(Counter(row.set for row in rows).items()):
+        print(f"{name}: {count} rows")
     for reason, count in sorted(dropped.items()):
         print(f"left out, {reason}: {count}")
 

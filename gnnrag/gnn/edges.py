@@ -29,10 +29,6 @@ class Subgraph:
     prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (num_passages,) of search, 0 to 1
     branch: str = ""  # how seeds were found, see gnnrag.gnn.features
 
-    def targets(self, gold: Sequence[int]) -> np.ndarray:
-        """Return which nodes are the passages `gold` (corpus positions). Shape (n,), bool."""
-        return np.isin(self.passages, np.asarray(list(gold), dtype=np.int64))
-
     @property
     def candidates(self) -> np.ndarray:
         """The nodes that are ranked: its passages. Shape (n,), bool."""
@@ -74,13 +70,6 @@ class SortedEdges:
         """Return the edges whose entry of `mask`, (E,) bool by position in the batch, is true."""
         kept = self._select(mask[self.order])
         kept.__dict__["reverse"] = self.reverse._select(mask[self.reverse.order])  # selecting takes no second sort
-        return kept
-
-    def leaving(self, nodes: Tensor) -> SortedEdges:
-        """Return the edges that leave some nodes, (N,) bool."""
-        kept = self._select(nodes[self.source])
-        if "reverse" in self.__dict__:
-            kept.__dict__["reverse"] = self.reverse._select(nodes[self.reverse.target])
         return kept
 
     def _select(self, mask: Tensor) -> SortedEdges:

@@ -26,13 +26,15 @@ KS = (1, 2, 5, 10)
 KEPT = 10  # places of a ranking in the report
 
 
-def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray) -> dict[str, Any]:
-    """Return `id`, `ranking` (`KEPT` of the nodes' ids), `scores`, and `metrics`; `order` is of the candidates."""
+def ranking_row(
+    id_: str, ids: np.ndarray, scores: np.ndarray, order: np.ndarray, targets: np.ndarray, lost: int = 0
+) -> dict[str, Any]:
+    """Return `id`, `ranking` (`KEPT` of the items' ids), `scores`, and `metrics`; `order` is of the candidates."""
     return {
-        "id": example.id,
+        "id": id_,
         "ranking": ids[order[:KEPT]].tolist(),
-        "scores": [round(float(x), 5) for x in logits[order[:KEPT]]],
-        "metrics": ranking_metrics(example.targets[order], example.lost),
+        "scores": [round(float(x), 5) for x in scores[order[:KEPT]]],
+        "metrics": ranking_metrics(targets[order], lost),
     }
 
 
@@ -89,7 +91,7 @@ class ExampleSet:
 
     def __getitem__(self, i: int) -> Example:
         subgraph, gold = self._subgraph(i), self._gold[i]
-        targets = subgraph.targets(gold)
+        targets = np.isin(subgraph.passages, gold)
         return Example(
             self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum())
         )
@@ -100,8 +102,9 @@ class ExampleSet:
 
     def rank(self, model: Any, items: Sequence[int], device: Any) -> list[dict[str, Any]]:
         """Rank the passages of some questions, one at a time; a `ranking_row` of corpus positions each."""
-        examples = [self[i] for i in items]
-        return [ranking_row(e, e.subgraph.passages, *ranked(model, e, device)) for e in examples]
+        examples = (self[i] for i in items)
+        rows = ((e, e.subgraph.passages, *ranked(model, e, device)) for e in examples)
+        return [ranking_row(e.id, ids, logits, order, e.targets, e.lost) for e, ids, logits, order in rows]
 
     def _make(self, progress: Callable[[int], None], block: int = 16) -> None:
         missing = [i for i, file in enumerate(self._files) if not file.exists()]
@@ -139,9 +142,13 @@ class EntitySet:
     """Questions about entities of a graph of facts, with the names of the answers as `extra["nodes"]`."""
 
     def __init__(
-        self, questions: Sequence[Question], source: EntityQuestions, config: NeighbourhoodConfig | None = None
+        self,
+        questions: Sequence[Question],
+        source: EntityQuestions,
+        config: NeighbourhoodConfig | None = None,
+        ranker: RankerConfig | None = None,
     ) -> None:
-        self.questions, self.source = list(questions), source
+        self.questions, self.source, self.ranker = list(questions), source, ranker or RankerConfig()
         self.near = Neighbourhoods(source, config)
         self._vectors: dict[str, np.ndarray] = {}
         self._starts: dict[int, EntityQuestion] = {}
@@ -192,7 +199,7 @@ class EntitySet:
         is_right, chances = example.targets[order], expit(logits[order])
         shown = max(KEPT, int((chances > LEAST).sum()))
         return {
-            **ranking_row(example, example.subgraph.nodes, logits, order),
+            **ranking_row(example.id, example.subgraph.nodes, logits, order, example.targets, example.lost),
             "chances": [round(float(x), 5) for x in chances[:shown]],
             "is_right": is_right[:shown].astype(int).tolist(),
             "gold": int(is_right.sum()) + example.lost,
@@ -201,20 +208,10 @@ class EntitySet:
 
 
 class SupportSet(EntitySet):
-    """Questions about a corpus, with `gold`; passages are ranked.
+    """Questions about a corpus, with `gold`; passages are ranked, by the `ranker`.
 
     Targets are the entities of gold passages (GFM-RAG). Without a start, dense search ranks, as at inference.
     """
-
-    def __init__(
-        self,
-        questions: Sequence[Question],
-        source: EntityQuestions,
-        config: NeighbourhoodConfig | None = None,
-        ranker: RankerConfig | None = None,
-    ) -> None:
-        super().__init__(questions, source, config)
-        self.ranker = ranker or RankerConfig()
 
     def __getitem__(self, i: int) -> Example:
         found = self._found(i)
@@ -252,14 +249,8 @@ class SupportSet(EntitySet):
             vector = self.source.index.embedder.encode([self.questions[i].text], is_query=True)[0]
             scores = (self.source.index.passage_vectors @ vector).astype(np.float64)
         order = np.argsort(-scores, kind="stable")
-        is_gold = self._is_gold(i)
-        return {
-            "id": example.id,
-            "ranking": order[:KEPT].tolist(),
-            "scores": [round(float(x), 6) for x in scores[order[:KEPT]]],
-            "metrics": ranking_metrics(is_gold[order], 0),
-            "has_start": has_start,
-        }
+        row = ranking_row(example.id, np.arange(len(scores)), scores, order, self._is_gold(i))
+        return {**row, "has_start": has_start}
 
 
 def best_threshold(rows: Sequence[dict[str, Any]]) -> float:

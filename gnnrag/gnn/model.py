@@ -153,10 +153,7 @@ class QueryGNN(nn.Module):
         edges = batch.visible_edges()
         x, hidden = boundary, []
         for i, layer in enumerate(self.layers):
-            near = edges
-            if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
-                near = edges.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
-            x = layer(x, rels[i], boundary, near, batch.owner)
+            x = layer(x, rels[i], boundary, edges, batch.owner)
             if self.config.concat_hidden:
                 hidden.append(x)
         return hidden or [x]

@@ -19,7 +19,7 @@ from torch_geometric.utils import scatter, softmax
 
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.edges import GraphBatch, join
-from gnnrag.gnn.examples import EntitySet, Example, ExampleSet
+from gnnrag.gnn.examples import EntitySet, ExampleSet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.graphs.messages import MessageGraph
 
@@ -301,11 +301,6 @@ class Pool:
         """Return every item as set and place in `items`."""
         return [(name, i) for name, rows in self.items.items() for i in range(len(rows))]
 
-    def get(self, place: tuple[str, int]) -> Example:
-        """Return an example."""
-        name, i = place
-        return self.sets[name][self.items[name][i]]
-
     def rank(self, model: nn.Module, places: Sequence[tuple[str, int]], device: torch.device) -> list[dict[str, Any]]:
         """Rank the candidates of some items; one row for each, with the name of its set."""
         rows = []
@@ -329,7 +324,7 @@ class RetrievalTask:
 
     def loss(self, model: nn.Module, items: Sequence[tuple[str, int]], device: torch.device) -> Tensor:
         """Return one loss for each question: 0 for one none of whose right nodes are in its subgraph."""
-        examples = [self.train.get(item) for item in items]
+        examples = [self.train.sets[name][self.train.items[name][i]] for name, i in items]
         sets = np.unique([name for name, _ in items], return_inverse=True)[1].tolist()
         batch = join([example.subgraph for example in examples], sets).to(device)
         right, ranked = (

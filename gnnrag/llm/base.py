@@ -133,7 +133,7 @@ class Backend(Part):
 
 Variant = Literal["auto", "full", "small"]
 
-SMALL_BELOW = 1e9  # parameters
+SMALL_BELOW = 2e9  # parameters: 1 of 17 replies of a 1.5B to the full reader prompt never ended, 0 of 20 to the small
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([mb])(?![A-Za-z0-9])", re.IGNORECASE)  # 135M, 0.5B, 7b
 
 

@@ -170,19 +170,18 @@ def pattern_of(schema: Mapping[str, Any]) -> str:
         choices = range(schema["minimum"], min(schema["maximum"], schema["minimum"] + _MOST_CHOICES) + 1)
     if choices is not None:
         return f"({'|'.join(re.escape(json.dumps(choice, ensure_ascii=False)) for choice in choices)})"
-    names = {*schema.get("properties", ())}
-    if kind == "object" and names and names == {*schema.get("required", ())}:
-        parts = [f"{re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in schema["properties"].items()]
-        return rf"\{{{', '.join(parts)}\}}"
-    low, high = (
-        schema.get(name) for name in (("minItems", "maxItems") if kind == "array" else ("minLength", "maxLength"))
-    )
+    fields, needed = schema.get("properties", {}), {*schema.get("required", ())}
+    if kind == "object" and needed and needed <= fields.keys() and next(iter(fields)) in needed:
+        parts = {name: f", {re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in fields.items()}
+        return rf"\{{{''.join(row if name in needed else f'({row})?' for name, row in parts.items())[2:]}\}}"
+    low, high = (schema.get(f"{end}{'Items' if kind == 'array' else 'Length'}") for end in ("min", "max"))
     if kind == "array" and "items" in schema:
         item = pattern_of(schema["items"])
         more = "" if high == 1 else f"(, {item}){{{max((low or 1) - 1, 0)},{'' if high is None else high - 1}}}"
         return rf"\[{item}{more}\]" if low else rf"\[({item}{more})?\]"
     if kind == "string" and high is not None and high > _COUNTED:
-        return rf'"({_LETTER}+( {_LETTER}+){{0,{high // 6}}}( {_LETTER}{{1,{_LAST}}})?)?"'
+        words = f"{_LETTER}+( {_LETTER}+){{0,{high // 6}}}( {_LETTER}{{1,{_LAST}}})?"
+        return f'"{_STRING}{{{low - 1}}}{words}"' if low else f'"({words})?"'
     if kind == "string":
         return f'"{_STRING}{{{low or 0},{"" if high is None else high}}}"'
     if kind in _PLAIN:

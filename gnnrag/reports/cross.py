@@ -24,7 +24,7 @@ from gnnrag.run.evaluate import (
     open_tracker,
     write_metrics,
 )
-from gnnrag.run.rundir import code_version, read_parts, read_predictions, read_seen, seen_hash, seen_in, trained_counts
+from gnnrag.run.rundir import code_version, read_predictions, read_seen, seen_hash, trained_counts
 from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
@@ -46,45 +46,30 @@ def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]
 
 
 def read_part(name: str, run: Path, data: Dataset) -> Part:
-    """Return the checkpoints of a training, each for those of the questions that it was not trained on.
+    """Return the checkpoints of a training, each for questions that it was not trained on.
 
-    `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint, on `data` of that name.
+    `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint.
     Raises ConfigError where there is no such part or it is not trained, GnnragError where the training is unfinished,
-    DataError where every checkpoint was trained on a question, or two folds report on it.
+    DataError where every checkpoint was trained on a question.
     """
     if name != GNN and not has_class("role", f"{name}.tuned"):
         known = [GNN, *(role for role in ROLES if has_class("role", f"{role}.tuned"))]
         raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
-    asked = {q.id for q in data.questions}
     checkpoints: dict[str, Path] = {}
-    for folder in folds_of(run):
-        parts = read_parts(folder)
-        if not (folder / "metrics.json").is_file():
-            raise GnnragError(f"{folder} has not ended: run its training command again")
-        if data.name not in parts:
-            raise DataError(folder, f"the training had no set {data.name!r}, only {', '.join(sorted(parts))}")
-        seen = seen_in(parts) | (read_seen(folder) or frozenset())
-        for id_ in asked.intersection(parts[data.name]["report"]):
-            if id_ in checkpoints:
-                raise DataError(folder, f"question {id_!r} is reported on by two folds")
-            if seen_hash(id_) in seen:
-                raise DataError(folder, f"question {id_!r} is reported on, and trained under another set or before")
-            checkpoints[id_] = folder / "best"
-    if not folds_of(run):
-        seen_by_one = read_seen(run)
-        if seen_by_one is None:
+    for folder in folds_of(run) or [run]:
+        seen = read_seen(folder)
+        if seen is None:
             raise GnnragError(
-                f"{run} is no training run, and no checkpoint that says which questions it was trained on; give the "
+                f"{folder} is no training run, and no checkpoint that says which questions it was trained on; give the "
                 "folder that the training printed"
             )
-        if (run / "folds.json").is_file() and not (run / "metrics.json").is_file():
-            raise GnnragError(f"{run} has not ended: run its training command again")
-        folder = run / "best" if (run / "best").is_dir() else run
-        checkpoints = {id_: folder for id_ in asked if seen_hash(id_) not in seen_by_one}
+        if (folder / "folds.json").is_file() and not (folder / "metrics.json").is_file():
+            raise GnnragError(f"{folder} has not ended: run its training command again")
+        best = folder / "best" if (folder / "best").is_dir() else folder
+        checkpoints = {q.id: best for q in data.questions if seen_hash(q.id) not in seen} | checkpoints
     if missing := [q.id for q in data.questions if q.id not in checkpoints]:
-        what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, "
-        why = "are in no fold's report part" if folds_of(run) else "trained it, or decided when its training stopped"
-        raise DataError(run, f"{what}{why}; train with cross=true, and with this set among its sets")
+        what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, trained it, "
+        raise DataError(run, what + "or decided when its training stopped; train with cross=true")
     return Part(name, run, checkpoints)
 
 

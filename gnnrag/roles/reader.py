@@ -28,7 +28,7 @@ from gnnrag.roles.parsing import (
 )
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.questions import answer_style
+from gnnrag.text.questions import answer_style, is_yes_no
 from gnnrag.text.sentences import split_sentences
 from gnnrag.text.support import inverse_frequencies, said, support, windows, without_citations
 from gnnrag.types import Passage
@@ -64,7 +64,7 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         def parse(text: str) -> Answer:
-            need_answer((answer := parse_hipporag(text)).text, task.question.text)
+            need_answer((answer := parse_hipporag(text, task.question.text)).text, task.question.text)
             return answer
 
         style = answer_style(task.question.text)
@@ -110,20 +110,18 @@ def _context(task: ReaderTask) -> Shown:
     return together([passage_elements(task.passages), *notes], "\n\n")
 
 
-class ShortReply(ReplyModel):
-    thought: str = ""
-    answer: str | int | float
-
-
-def parse_hipporag(text: str) -> Answer:
+def parse_hipporag(text: str, question: str = "") -> Answer:
     """Return what follows the first `Answer:` up to the next, else the reply (flagged); MalformedError if empty.
 
-    A reply in JSON is a `ShortReply`.
+    In JSON: a text or a number under `answer`; true and false are yes and no where the question asks for that.
     """
     text = strip_thinking(text)
     if isinstance(value := json_value(strip_markup(text)), dict) and "answer" in value:
-        reply = read_as(ShortReply, text)
-        return Answer(need_answer(str(reply.answer).strip(), ""), thought=reply.thought.strip())
+        if isinstance(answer := value["answer"], bool):
+            answer = ("yes" if answer else "no") if is_yes_no(question) else None
+        if not isinstance(answer, str | int | float):
+            raise MalformedError("answer: neither a text nor a number")
+        return Answer(need_answer(str(answer).strip(), ""), thought=str(value.get("thought") or "").strip())
     thought, label, rest = text.partition("Answer:")
     answer = rest.partition("Answer:")[0].strip() if label else text
     if not answer:  # it was cut off, and must not pass for an abstention

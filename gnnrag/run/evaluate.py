@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -440,15 +440,14 @@ def open_index(
     name: str,
     passages: Sequence[Passage],
     progress: OnProgress = no_progress,
-    further: Collection[str] = (),
 ) -> Index:
     """Open the index that runs read; what is missing or out of date is built once for all of them.
 
     Building run by run would go wrong: a run that does not read an existing index's triples keeps the old ones, even if
-    the settings changed (`build_index`). Data and index settings must be the same in all `configs`. `further` adds
-    stages to build. Errors are those of `open_or_build`.
+    the settings changed (`build_index`). Data and index settings must be the same in all `configs`.
+    Errors are those of `open_or_build`.
     """
-    stages = {stage for config in configs for stage in needed_stages(config)} | set(further)
+    stages = {stage for config in configs for stage in needed_stages(config)}
     return open_or_build(index_settings(configs[0]), configs[0].data, name, passages, stages, progress)
 
 

@@ -21,9 +21,9 @@ from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import digest, write_atomic
 from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.config import Parts
-from gnnrag.training.loop import Rows, Task, Trainer, TrainingRun, means
-from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report
+from gnnrag.training.config import Parts, divide
+from gnnrag.training.loop import Rows, Task, Trainer, TrainingRun
+from gnnrag.training.report import Card, Report, means, progress_line, score_rows, write_report
 from gnnrag.types import OnProgress
 
 T = TypeVar("T")
@@ -101,15 +101,19 @@ class Training(ABC):
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
     columns: ClassVar[tuple[str, ...]]  # metrics of the final table
-    summarise: Callable[[Rows], dict[str, float]] = staticmethod(means)  # validation from the metrics of all questions
+    title: ClassVar[str]  # of the model card, and its first paragraph
+    summary: ClassVar[str]
+    # validation from the metrics of all questions
+    summarise: Callable[[Rows], dict[str, float]] = staticmethod(lambda rows: means(rows.values()))
     prefix: ClassVar[str]  # of the names of runs
     settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
     inputs: Mapping[str, Any]  # fingerprints of what is read
     sets: Mapping[str, Any]  # what was opened, by name
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
-        self.config, self.data, self.fold, self.context = config, data, fold, context
-        self.run = config.run
+        self.config, self.sets, self.fold, self.context = config, data, fold, context
+        self.run, self.metric = config.run, str(getattr(config, "metric", ""))
+        self.inputs = {name: one.inputs for name, one in self.sets.items()}
         self.settings = {**to_plain(config), "fold": fold}
         self.parts = self.divide()  # questions that train, validate and report, by set
 
@@ -135,9 +139,10 @@ class Training(ABC):
     def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
         """Check settings, open data and indexes; raises ConfigError and DataError."""
 
-    @abstractmethod
     def divide(self) -> Mapping[str, Parts]:
         """Return which questions of each set train, validate and report."""
+        config, fold = self.config, self.fold
+        return {name: divide(one.texts, config.folds, fold, one.config.use) for name, one in self.sets.items()}
 
     @property
     def seen(self) -> frozenset[str]:
@@ -174,6 +179,20 @@ class Training(ABC):
         task, model = self.build()
         trainer = Trainer(task, model, fit, run, context.accelerator, context.stop, self.summarise)
         return trainer if trainer.fit().is_done else None
+
+    def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write what was trained of a network of a role, with record and card."""
+        from gnnrag.roles.tuned.checkpoint import save_trained, trained
+
+        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
+        save_trained(folder, model, facts)
+        count = sum(weights.numel() for weights in trained(model).values())
+        known = {"encoder": getattr(model.config, "base", "none"), "trained parameters": count}
+        self.write_card(folder, Card(self.title, self.summary, known | self.more_facts(), self.sizes()), facts)
+
+    def more_facts(self) -> dict[str, Any]:
+        """Return what the card says of the network beside its size."""
+        return {}
 
     @abstractmethod
     def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:

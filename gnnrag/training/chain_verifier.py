@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,14 +14,13 @@ from torch import Tensor, nn
 from gnnrag.config import Share
 from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
-from gnnrag.roles.tuned.checkpoint import role_folder, round_weights, save_trained
-from gnnrag.run.rundir import code_version, read_seen
-from gnnrag.training.base import RunContext
+from gnnrag.roles.tuned.checkpoint import role_folder, round_weights
+from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import TrainConfig, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
-from gnnrag.training.report import Card, Report, promotion_metrics
+from gnnrag.training.report import Report, by_question, promotion_metrics
+from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 
 TOP = 5  # passages that recall is taken of
 # Chains that a step learns to go on from: some of the gold passages, and some that are none.
@@ -82,14 +79,10 @@ class DrawnChain:
 class ChainTraining(RowsTraining):
     """Training of a chain verifier; also the loop's task."""
 
-    schema, prefix = TrainChainConfig, "chain"
+    schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("recall@5", "pool_recall@5", "all@5", "precision")
     config: TrainChainConfig
-
-    def __init__(self, config: TrainChainConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        super().__init__(config, data, fold, context)
-        self.metric = config.metric
 
     @classmethod
     def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
@@ -149,19 +142,15 @@ class ChainTraining(RowsTraining):
 
     def _measured(self, model: Any, examples: Mapping[str, Sequence[ChainExample]], part: slice) -> Report:
         """Return each question's metrics: the means over its decisions."""
-        groups: dict[tuple[str, str], list[ChainExample]] = {}
-        for example in (e for rows in examples.values() for e in rows):
-            groups.setdefault((example.set, example.question_id), []).append(example)
-        network, report = self.config.network, []
-        for key in sorted(groups)[part]:
-            measured = []
-            for example in groups[key]:
-                places = search(model.eval(), example.reading, network.beam, network.length)[0][0]
-                row = promotion_metrics(example.labels, places, TOP)
-                measured.append(row | {f"all@{TOP}": float(row[f"recall@{TOP}"] == 1.0)})
-            mean = {name: math.fsum(row[name] for row in measured) / len(measured) for name in measured[0]}
-            report.append({"set": key[0], "id": key[1], "metrics": mean})
-        return report
+        every = [e for rows in examples.values() for e in rows]
+        kept = set(sorted({(e.set, e.question_id) for e in every})[part])
+        network, measured = self.config.network, []
+        for example in (e for e in every if (e.set, e.question_id) in kept):
+            places = search(model.eval(), example.reading, network.beam, network.length)[0][0]
+            row = promotion_metrics(example.labels, places, TOP)
+            row[f"all@{TOP}"] = float(row[f"recall@{TOP}"] == 1.0)
+            measured.append({"set": example.set, "id": example.question_id, "metrics": row})
+        return by_question(measured)
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """Measure the questions to report on, with weights as they are saved."""
@@ -169,13 +158,8 @@ class ChainTraining(RowsTraining):
         rows = self._measured(trainer.bare, self.examples("report"), self.context.share)
         return self.context.gather(rows), {"next_hop": self.config.next_hop}
 
-    def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
-        save_trained(folder, model, facts)
-        number = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        known = {"encoder": "none", "trained parameters": number, **vars(self.config.network)}
-        self.write_card(folder, Card("Verifier of chains", SUMMARY, known, self.sizes()), record)
+    def more_facts(self) -> dict[str, Any]:
+        return vars(self.config.network)
 
 
 def chain_example(name: str, row: VerifierRow, untitled: float) -> ChainExample:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,9 @@ from torch import Tensor, nn
 
 from gnnrag.errors import DataError
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
-from gnnrag.roles.tuned.checkpoint import base_record, round_weights, save_trained, trained
+from gnnrag.roles.tuned.checkpoint import base_record, round_weights
 from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker
-from gnnrag.run.rundir import code_version
 from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Parts, divide
 from gnnrag.training.encoder_data import (
     COMPOSED,
     ChainQuestion,
@@ -29,7 +26,7 @@ from gnnrag.training.encoder_data import (
     open_set,
 )
 from gnnrag.training.loop import Rows, Trainer
-from gnnrag.training.report import Card, Report
+from gnnrag.training.report import Report
 from gnnrag.types import OnProgress, Question
 
 SUMMARY = (
@@ -45,16 +42,10 @@ HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 class EncoderTraining(Training):
     """Training of the encoder of queries under a frozen corpus; the loop's task."""
 
-    schema, prefix = TrainEncoderConfig, "encoder"
+    schema, prefix, title, summary = TrainEncoderConfig, "encoder", "Next-hop encoder", SUMMARY
     columns = ("recall@5", "untrained@5", "dense@5", "recall@10", "recall@50", "all@5")
     config: TrainEncoderConfig
-
-    def __init__(self, config: TrainEncoderConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, EncoderSet] = data[0]
-        self.rows: RowMaker = data[1]
-        super().__init__(config, data, fold, context)
-        self.metric = config.metric
-        self.inputs = {name: one.inputs for name, one in self.sets.items()}
+    sets: Mapping[str, EncoderSet]
 
     @classmethod
     def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
@@ -69,15 +60,7 @@ class EncoderTraining(Training):
                     f"its index was made with {one.index.config.embedder.model!r}, and queries are trained for vectors "
                     f"of network.base={config.network.base!r}; give both the same encoder",
                 )
-        return sets, RowMaker(config.network)
-
-    def divide(self) -> dict[str, Parts]:
-        """Divide all questions of the sets that have gold passages."""
-        parts = {}
-        for name, one in self.sets.items():
-            texts = {id_: question.text for id_, question in one.questions.items()}
-            parts[name] = divide(texts, self.config.folds, self.fold, one.config.use)
-        return parts
+        return sets
 
     def shares(self) -> dict[str, float]:
         """Return the sets' factors, and that of the composed questions."""
@@ -87,7 +70,8 @@ class EncoderTraining(Training):
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and make the examples."""
-        self.corpus = corpus = JointCorpus(self.sets)
+        self.rows, self.corpus = RowMaker(self.config.network), JointCorpus(self.sets)
+        corpus = self.corpus
         ids = {name: set(self.parts[name].train) for name in corpus.sets}
         self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
         if self.config.composed and (made := corpus.composed(ids, self.config.seed)):
@@ -165,15 +149,8 @@ class EncoderTraining(Training):
                 rows.append({"set": name, "id": question.id, "metrics": metrics})
         return self.context.gather(rows), {"keep": model.keep.item(), "away": model.away.item()}
 
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
-        assert isinstance(model, NextHopEncoder)
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
-        save_trained(folder, model, facts)
-        known: dict[str, Any] = {"encoder": self.config.network.base}
-        known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
-        known |= {"composed questions": len(self.train.get(COMPOSED, ()))}
-        self.write_card(folder, Card("Next-hop encoder", SUMMARY, known, self.sizes()), record)
+    def more_facts(self) -> dict[str, Any]:
+        return {"composed questions": len(self.train.get(COMPOSED, ()))}
 
 
 def recalls(question: Question, ids: Sequence[str]) -> dict[str, float]:

@@ -75,6 +75,11 @@ class EncoderSet:
         return {q.id: q for q in self.data.questions if q.gold and q.id not in out}
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The questions' texts by id."""
+        return {id_: question.text for id_, question in self.questions.items()}
+
+    @property
     def inputs(self) -> dict[str, Any]:
         """Fingerprints of what is read."""
         return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in STAGES}}

@@ -29,7 +29,7 @@ from gnnrag.index.index import Index, open_or_build
 from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext, Training
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets, divide
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress
@@ -85,6 +85,11 @@ class GNNSet:
             return self.facts.graph, self.facts.relation_vectors
         graph = self.index.read("message_graph").graph
         return graph, self.index.read("relation_vectors")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The questions' texts by id."""
+        return {question.id: question.text for question in self.data.questions}
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -155,11 +160,10 @@ class GNNTraining(Training):
     schema, prefix = TrainGNNConfig, "gnn"
     columns = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
     config: TrainGNNConfig
+    sets: Mapping[str, GNNSet]
 
     def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, GNNSet] = data[0]
-        super().__init__(config, data, fold, context)
-        self.inputs = {name: corpus.inputs for name, corpus in self.sets.items()}
+        super().__init__(config, data[0], fold, context)
         self.pools = pools(data[1], self.parts)
 
     @classmethod
@@ -182,13 +186,6 @@ class GNNTraining(Training):
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
-
-    def divide(self) -> dict[str, Parts]:
-        parts = {}
-        for name, corpus in self.sets.items():
-            texts = {question.id: question.text for question in corpus.data.questions}
-            parts[name] = divide(texts, self.config.folds, self.fold, corpus.config.use)
-        return parts
 
     @property
     def seen(self) -> frozenset[str]:

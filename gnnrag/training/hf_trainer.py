@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 import zipfile
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -14,12 +15,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import PrinterCallback, TrainerCallback
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 
 from gnnrag.io import read_json
 from gnnrag.training.base import RunContext
 from gnnrag.training.loop import CHECKPOINTS, FITTED, TrainingRun
 from gnnrag.training.report import progress_line
+from gnnrag.training.row_sets import RowsTraining
 
 # Ends of the names of a Trainer's figures that are not shown.
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
@@ -62,44 +64,56 @@ class RunCallback(TrainerCallback):
             self.run.log({"step": state.global_step, "seconds": time.perf_counter() - self.start, **row})
 
 
-def fit(
-    run: TrainingRun,
-    context: RunContext,
-    open_trainer: Callable[[Path, RunCallback], Any],
-    save: Callable[[Any, Fitted, Path], None],
-) -> Fitted | None:
-    """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
+class LibraryTraining(RowsTraining):
+    """Training by a Trainer of transformers; `trainer` makes it, and `keep` writes what it has learned."""
 
-    A training that has ended is not gone on with: its `fitted.json` is returned. `open_trainer` is given the folder of
-    the checkpoints; `save` writes the kept weights of its trainer into a folder.
-    """
-    if (run.path / FITTED).is_file() and (run.path / "best").is_dir():
-        return Fitted(**read_json(run.path / FITTED))
-    callback = RunCallback(run, context)
-    trainer = open_trainer(run.path / CHECKPOINTS, callback)
-    trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
-    if callback.is_stopped:
-        return None
-    state = trainer.state
-    step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
-    metrics = {
-        name[5:]: value
-        for row in state.log_history
-        if row["step"] == step
-        for name, value in row.items()
-        if name.startswith("eval_") and not name.endswith(IGNORED)
-    }
-    fitted = Fitted(step, metrics)
-    run.save_folder("best", partial(save, trainer, fitted))
-    run.write(FITTED, asdict(fitted))
-    context.accelerator.wait_for_everyone()
-    return fitted
+    @abstractmethod
+    def trainer(self, folder: Path, callback: RunCallback) -> Any:
+        """Return the trainer, whose checkpoints go into a folder. Raises DataError where nothing can be learned."""
+
+    @abstractmethod
+    def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
+        """Write the kept weights of a trainer into a folder."""
+
+    def fit(self, run: TrainingRun) -> Fitted | None:
+        """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
+
+        A training that has ended is not gone on with: its `fitted.json` is returned.
+        """
+        self.best = run.path / "best"
+        if (run.path / FITTED).is_file() and self.best.is_dir():
+            return Fitted(**read_json(run.path / FITTED))
+        callback = RunCallback(run, self.context)
+        trainer = self.trainer(run.path / CHECKPOINTS, callback)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
+        if callback.is_stopped:
+            return None
+        state = trainer.state
+        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+        metrics = {
+            name[5:]: value
+            for row in state.log_history
+            if row["step"] == step
+            for name, value in row.items()
+            if name.startswith("eval_") and not name.endswith(IGNORED)
+        }
+        fitted = Fitted(step, metrics)
+        run.save_folder("best", partial(self.keep, trainer, fitted))
+        run.write(FITTED, asdict(fitted))
+        self.context.accelerator.wait_for_everyone()
+        return fitted
 
 
-def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
-    """Return the Trainer's arguments that are the same whatever is trained."""
+def callbacks_of(callback: RunCallback, patience: int | None, validation: Sequence[Any]) -> list[Any]:
+    """Return a run's callback, and one that stops after so many evaluations without a better one."""
+    return [callback, *([EarlyStoppingCallback(patience)] if patience and validation else [])]
+
+
+def common_arguments(folder: Path, seed: int, metric: str | None) -> dict[str, Any]:
+    """Return the Trainer's arguments that are the same whatever is trained; `metric` None: there is no validation."""
     has_gpu = torch.cuda.is_available()
+    validated = {"eval_strategy": "steps", "load_best_model_at_end": True, "metric_for_best_model": metric}
     return {
         "output_dir": str(folder),
         "seed": seed,
@@ -109,6 +123,7 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
         "disable_tqdm": True,
         "report_to": "none",  # `TrainingRun` tells the tracker
         "restore_callback_states_from_checkpoint": True,  # the patience that is left
+        **(validated if metric else {}),
     }
 
 

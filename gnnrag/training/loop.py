@@ -27,6 +27,7 @@ from gnnrag.io import Journal, read_journal, remove, write_atomic, write_folder,
 from gnnrag.run.rundir import check_same, code_version, lock_run
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import FitConfig
+from gnnrag.training.report import means
 
 STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
@@ -170,7 +171,7 @@ class Trainer:
         run: TrainingRun,
         accelerator: Accelerator,
         stop: Callable[[], bool] = lambda: False,
-        summarise: Callable[[Rows], dict[str, float]] = lambda rows: means(rows),
+        summarise: Callable[[Rows], dict[str, float]] = lambda rows: means(rows.values()),
     ) -> None:
         self.task, self.config, self.run, self.accelerator = task, config, run, accelerator
         self._stop, self._summarise = stop, summarise
@@ -329,18 +330,9 @@ def learning_rate(config: FitConfig, step: int) -> float:
     return config.lr * (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else config.lr
 
 
-def means(rows: Rows) -> dict[str, float]:
-    """Return the mean of each metric over the questions that have it."""
-    columns: dict[str, list[float]] = {}
-    for row in rows.values():
-        for name, value in row.items():
-            columns.setdefault(name, []).append(value)
-    return {name: math.fsum(values) / len(values) for name, values in columns.items()}
-
-
 def means_of_sets(rows: Rows) -> dict[str, float]:
     """Return the mean over sets of each set's means; ids are `SET/ID`. Sets count equally, whatever their size."""
     by_set: dict[str, Rows] = {}
     for id_, row in rows.items():
         by_set.setdefault(id_.partition("/")[0], {})[id_] = row
-    return means({name: means(of_set) for name, of_set in by_set.items()})
+    return means(means(of_set.values()) for of_set in by_set.values())

@@ -20,9 +20,8 @@ from gnnrag.metrics.answer import gives_away
 from gnnrag.roles.base import Thoughts
 from gnnrag.session import normalised
 from gnnrag.training.composing import bare_title
-from gnnrag.training.config import FoldConfig, draw
+from gnnrag.training.config import draw
 from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, VerifierRow
-from gnnrag.training.traces import parts_of
 from gnnrag.types import Passage, Question
 
 TRIES = 20  # draws for each passage that is to be shown, so that enough are not gold
@@ -35,7 +34,6 @@ class MadeRowsConfig:
     out: str = ""  # file that is written
     sets: dict[str, DataConfig] = field(default_factory=dict)  # by name; train splits
     shown: Annotated[int, Ge(1)] = 5  # passages of a row
-    folds: FoldConfig = field(default_factory=FoldConfig)
 
 
 @dataclass
@@ -56,7 +54,7 @@ class VerifierRowsConfig(MadeRowsConfig):
 
 @dataclass
 class ReaderRowsConfig(MadeRowsConfig):
-    """Rows of a reader that answers with citations; questions on one article (title) are in one part."""
+    """Rows of a reader that answers with citations."""
 
     shown: Annotated[int, Ge(2)] = 5  # the gold ones among them
     # share of rows that show no gold passage, so that `unknown` is right
@@ -173,7 +171,6 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
     steps whose query has a `leak`, and those that are `repeated`.
     """
     for name, data in opened(config):
-        parts = parts_of(((q.id, q.text) for q in data.questions), config.folds)
         passages = {passage.id: passage for passage in data.passages}
         for question in data.questions:
             ways = [(teacher, steps) for teacher, steps in steps_of(question, passages) if steps]
@@ -192,7 +189,6 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
                     earlier = tuple(step.query for step in steps[:place]) if is_listed else ()
                     yield ThoughtsRow(
                         **common(key, name, question, shown),
-                        part=parts[question.id],
                         teacher=teacher,
                         source={"type": question.type, "hop": place + 1, "hops": len(steps)},
                         round=2 if earlier else 1,
@@ -219,7 +215,6 @@ def verdicts_of(question: Question) -> list[tuple[str, str, bool]]:
 def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator[VerifierRow]:
     """Yield a row for each verdict on a claim; `dropped` counts the questions without one."""
     for name, data in opened(config):
-        parts = parts_of(((q.id, q.text) for q in data.questions), config.folds)
         passages = {passage.id: passage for passage in data.passages}
         for question in data.questions:
             verdicts = verdicts_of(question) if question.type == "claim" else []
@@ -232,7 +227,6 @@ def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator
                 shown = [cut(every[one], config.words) for one in order]
                 yield VerifierRow(
                     **common(key, name, question, shown),
-                    part=parts[question.id],
                     teacher=judge,
                     source={"type": question.type},
                     chain=question.text,
@@ -249,7 +243,6 @@ def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[Rea
     """
     for name, data in opened(config):
         passages = {passage.id: passage for passage in data.passages}
-        parts = parts_of(((p.title, p.title) for p in data.passages), config.folds)
         of_title: dict[str, list[str]] = {}
         for passage in data.passages:
             of_title.setdefault(passage.title, []).append(passage.id)
@@ -267,12 +260,11 @@ def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[Rea
             ids = [*gold, *more[: config.shown - len(gold)]]
             ids.sort(key=lambda id_: draw(f"{key}/{id_}", "reader/order"))
             shown = tuple(passages[id_] for id_ in ids)
-            numbers = [place for place, id_ in enumerate(ids, start=1) if id_ in gold]
             yield ReaderRow(
                 **common(key, name, question, shown),
-                part=parts[passages[question.gold[0]].title],
+                article=passages[question.gold[0]].title,
                 teacher="gold",
                 source={"type": question.type},
                 answers=question.answers if is_answered else (),
-                cited=tuple(ids[n - 1] for n in numbers),
+                cited=tuple(id_ for id_ in ids if id_ in gold),
             )

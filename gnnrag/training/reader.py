@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.config import to_plain
-from gnnrag.errors import ArtefactError
-from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights, save_trained, trained, tuned_folder
-from gnnrag.roles.tuned.span_items import WindowMaker, make_item
+from gnnrag.roles.tuned.checkpoint import round_weights
+from gnnrag.roles.tuned.span_items import make_item
 from gnnrag.roles.tuned.span_network import (
-    SPAN,
     SpanReader,
     over_all,
     read_alone,
     relative_logits,
     window_maker,
 )
-from gnnrag.run.rundir import code_version
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts, check_sets
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
@@ -38,7 +32,7 @@ from gnnrag.training.reader_data import (
     open_set,
     windows_learned,
 )
-from gnnrag.training.report import Card, Report
+from gnnrag.training.report import Report
 from gnnrag.types import OnProgress
 
 SUMMARY = (
@@ -50,24 +44,16 @@ SUMMARY = (
 class ReaderTraining(Training):
     """Training of the span reader on questions and their single hops; the loop's task."""
 
-    schema, prefix = TrainReaderConfig, "reader"
+    schema, prefix, title, summary = TrainReaderConfig, "reader", "Span reader", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("em", "f1", "gold_em", "gold_f1")
     config: TrainReaderConfig
-
-    def __init__(self, config: TrainReaderConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, ReaderSet] = data[0]
-        self.windows: WindowMaker = data[1]
-        super().__init__(config, data, fold, context)
-        self.metric: str = config.metric
-        start = {"start": read_tuned(config.start, "reader", (SPAN,)).fingerprint} if config.start else {}
-        self.inputs = {**{name: one.inputs for name, one in self.sets.items()}, **start}
+    sets: Mapping[str, ReaderSet]
 
     @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
         check_sets(config.sets)
-        sets = {name: open_set(name, config, on_index) for name in config.sets}
-        return sets, window_maker(config.network)
+        return {name: open_set(name, config, on_index) for name in config.sets}
 
     def divide(self) -> dict[str, Parts]:
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
@@ -79,8 +65,9 @@ class ReaderTraining(Training):
 
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ReaderTraining, SpanReader]:
-        """Return the network, and collect the questions that train."""
-        model = make_model(self.config)
+        """Return the network, new from the seed, and collect the questions that train."""
+        torch.manual_seed(self.config.seed)
+        model, self.windows = SpanReader(self.config.network), window_maker(self.config.network)
         self.asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
@@ -137,29 +124,6 @@ class ReaderTraining(Training):
         round_weights(trainer.bare.eval())
         places = [(name, id_) for name, parts in self.parts.items() for id_ in parts.report]
         return self.context.gather(self.read(trainer.bare, places[self.context.share])), {}
-
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        assert isinstance(model, SpanReader)
-        config = self.config
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
-        save_trained(folder, model, facts)
-        known: dict[str, Any] = {"encoder": config.network.base}
-        known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
-        known |= {"started from": config.start} if config.start else {}
-        self.write_card(folder, Card("Span reader", SUMMARY, known, self.sizes()), facts)
-
-
-def make_model(config: TrainReaderConfig) -> SpanReader:
-    """Return the network: new, from the seed, or that of `start`. Raises ArtefactError: it has another architecture."""
-    torch.manual_seed(config.seed)
-    model = SpanReader(config.network)
-    if config.start:
-        folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        needed = {k: v for k, v in to_plain(config.network).items() if k not in ("spans", "precision")}
-        if problem := difference(record.settings, needed):
-            raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
-        model.load_state_dict(load_trained(folder, record, SpanReader, config.network.base).state_dict())
-    return model
 
 
 def span_loss(example: SpanExample, logits: Tensor) -> Tensor:

@@ -65,7 +65,6 @@ class TrainReaderConfig(TrainConfig):
 
     kind: str = "span"
     sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
-    start: str | None = None  # checkpoint to start from
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
     shown: ShownConfig = field(default_factory=ShownConfig)
     metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,23 @@ def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> 
         out |= {f"recall@{top_k}": float(labels[order[:top_k]].sum()) / right, "recall": hits / right}
         out[f"pool_recall@{top_k}"] = float(labels[:top_k].sum()) / right
     return out
+
+
+def by_question(rows: Report) -> Report:
+    """Return a row for each question: the means of its rows' metrics, each over the rows that have it."""
+    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for row in rows:
+        groups.setdefault((row["set"], row["id"]), []).append(row["metrics"])
+    return [{"set": name, "id": id_, "metrics": means(metrics)} for (name, id_), metrics in groups.items()]
+
+
+def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over the rows that have it."""
+    columns: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return {name: math.fsum(values) / len(values) for name, values in columns.items()}
 
 
 def progress_line(row: Mapping[str, Any], steps: int) -> str:

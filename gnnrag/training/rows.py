@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,21 +32,11 @@ class ShownPassage(_Model):
         return Passage(self.id, self.title, self.text)
 
 
-class Candidate(_Model):
-    """A query that could have been asked, and what it would have brought."""
-
-    text: str
-    kind: str = ""  # `fast` or `slow`, or what made it
-    gain: float = 0.0  # what the pool gains by it, see `gain`
-    new: tuple[str, ...] = ()  # gold passages that it brings and the pool lacked
-
-
 class _Row(_Model):
     id: str = Field(min_length=1)  # of the row, unique in its file
     set: str  # name of the data set
-    question_id: str = Field(min_length=1)  # all rows of one question are on one side of any split
+    question_id: str = Field(min_length=1)  # all rows of one question are in one part of a training
     question: str
-    part: str = "train"  # `train`, `validation` or `report`; training may divide anew, by question
     teacher: str = ""  # who decided: `oracle`, `prompted:MODEL`, ...
     source: dict[str, Any] = {}  # method, retriever, round and whatever else tells where the row comes from
     passages: tuple[ShownPassage, ...]
@@ -69,11 +58,9 @@ class ThoughtsRow(_Row):
     earlier: tuple[str, ...] = ()  # queries already sent, oldest first
     fast: str | None = None  # the teacher's queries, where one of them helped
     slow: str | None = None
-    gains: dict[str, float] = {}  # what the pool gained by each, by kind
     sufficient: bool = False  # the teacher said instead that nothing is missing
     pool: tuple[str, ...] = ()  # ids of the pool's first passages (50) before the decision, best first
     gold: tuple[str, ...] = ()  # ids of the question's gold passages, where they are known
-    candidates: tuple[Candidate, ...] = ()  # other queries with their gains: preferences are trained from these
 
 
 class ReaderRow(_Row):
@@ -81,6 +68,7 @@ class ReaderRow(_Row):
 
     answers: tuple[str, ...] = ()  # accepted ones; empty: the passages do not hold it, and abstaining is right
     cited: tuple[str, ...] = ()  # ids of the passages that the answer rests on
+    article: str = ""  # what the question is about: all rows on one article are in one part of a training
 
 
 RowT = TypeVar("RowT", bound=_Row)
@@ -100,35 +88,19 @@ def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
 
 
 def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
-    """Yield rows as JSON data, empty fields left out; the part is always stated."""
-    for row in rows:
-        yield {**row.model_dump(mode="json", exclude_defaults=True), "part": row.part}
+    """Return rows as JSON data, empty fields left out."""
+    return (row.model_dump(mode="json", exclude_defaults=True) for row in rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- gains
 DEPTH = 50  # passages of a pool and of a ranking that count
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """What one query brought to a pool."""
+def gain(rankings: Iterable[Sequence[str]], pool: Sequence[str], gold: Collection[str]) -> float:
+    """Return what queries bring to a pool: the sum over gold passages of how much 1/rank rises, at least 0.
 
-    value: float = 0.0  # sum over gold passages of what their reciprocal rank rises by, at least 0
-    new: tuple[str, ...] = ()  # gold passages that it brought and the pool lacked, in their order of rank
-
-
-def gold_ranks(ranking: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> dict[str, int]:
-    """Return the 1-based ranks of the gold passages among the first `depth` of a ranking, best first."""
-    return {id_: rank for rank, id_ in enumerate(ranking[:depth], start=1) if id_ in gold}
-
-
-def gain_of(ranks: Mapping[str, int], pool: Sequence[str], depth: int = DEPTH) -> Gain:
-    """Return what a query gained over a pool, from the ranks that it gave gold passages."""
-    before = gold_ranks(pool, ranks.keys(), depth)
-    value = sum(max(0.0, 1.0 / rank - (1.0 / before[id_] if id_ in before else 0.0)) for id_, rank in ranks.items())
-    return Gain(value, tuple(id_ for id_ in ranks if id_ not in before))
-
-
-def gain(ranking: Sequence[str], pool: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> Gain:
-    """Return what a query with this ranking gained over a pool."""
-    return gain_of(gold_ranks(ranking, gold, depth), pool, depth)
+    Of the pool and of each ranking, the first `DEPTH` count.
+    """
+    before, *after = ({id_: 1.0 / rank for rank, id_ in enumerate(ids[:DEPTH], 1)} for ids in (pool, *rankings))
+    rises = ([ranks.get(id_, 0.0) - before.get(id_, 0.0) for ranks in after] for id_ in gold)
+    return sum(max(0.0, *rise) for rise in rises) if after else 0.0

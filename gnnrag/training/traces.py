@@ -1,22 +1,21 @@
 """From a teacher to training rows: record what it decides in a run, keep what helped, write a row for each decision.
 
-`collect` runs a method whose roles are recorded (`Recorder`), reads the run's traces (`decisions_of`, `verdict_on`),
-and writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets alone: `gnnrag.training.made_rows`.
+`collect` runs a method with recorded roles (`RecordedRole`), reads the run's traces (`decisions_of`, `verdict_on`), and
+writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets alone: `gnnrag.training.made_rows`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge
 
 from gnnrag import __version__
-from gnnrag.config import Choice, EvaluateConfig, Share, implementation, to_plain
+from gnnrag.config import Choice, EvaluateConfig, implementation, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
@@ -24,8 +23,6 @@ from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
 from gnnrag.parts import part_from_settings, set_up
-from gnnrag.roles.base import ThoughtsTask
-from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.run.evaluate import (
     Observer,
     Pipeline,
@@ -36,17 +33,7 @@ from gnnrag.run.evaluate import (
 )
 from gnnrag.run.rundir import code_version, read_predictions
 from gnnrag.session import Session, normalised
-from gnnrag.training.config import FoldConfig, split_questions
-from gnnrag.training.rows import (
-    DEPTH,
-    Candidate,
-    Gain,
-    ShownPassage,
-    ThoughtsRow,
-    VerifierRow,
-    gain,
-    plain_rows,
-)
+from gnnrag.training.rows import DEPTH, ShownPassage, ThoughtsRow, VerifierRow, gain, plain_rows
 from gnnrag.types import Query, Question
 
 Row = VerifierRow | ThoughtsRow
@@ -61,105 +48,33 @@ CHAT = 20  # most passages in the chat of a verifier row: what is right, and the
 class KeepConfig:
     """Which decisions become rows; what each switch leaves out is counted in `meta.json`."""
 
-    helped: bool = True  # only those that helped: gold selected, or one of the queries gained
-    precision: Share = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
+    helped: bool = True  # only those that helped: half of what is selected is gold, or one of the queries gained
     clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
     stops: bool = False  # thoughts that say that nothing is missing
 
 
 @dataclass
 class TracesConfig:
-    """Everything that turns a recorded run into rows. All but `candidates` can be changed without recording again."""
+    """Everything that turns a recorded run into rows; it can be changed without recording again."""
 
     out: str = ""  # folder that is written
-    candidates: Literal["bridges"] | None = None  # what makes further queries, to label with their gains
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: Annotated[int, Ge(0)] = 5  # hits of each that are looked at
     keep: KeepConfig = field(default_factory=KeepConfig)
-    folds: FoldConfig = field(default_factory=FoldConfig)
 
 
 # --------------------------------------------------------------------------------------------------------- recording
-class BridgeQueries:
-    """Queries by rules: what the question names and what leads on from there and from the passages shown.
-
-    Each with the part of the question that names nothing, and the title alone. Preferences (DPO) need such others.
-    """
-
-    stages = ("hierarchy", "embeddings")
-
-    def __init__(self, index: Index, limit: int = 30) -> None:
-        self.index, self.limit, self.finder = index, limit, BridgeFinder(index)
-
-    def __call__(self, task: ThoughtsTask) -> list[tuple[str, str]]:
-        """Return queries, each with what made it."""
-        question = self.finder.read(task.question.text)
-        shown = [self.index.position[p.id] for p in task.passages]
-        sources = list(dict.fromkeys([*(a.passage for a in question.anchors), *shown]))
-        bridges = [b for b in self.finder.bridges(question, sources) if b.passage not in shown]
-        names = [(a.name, "anchor") for a in question.anchors] + [(b.name, "bridge") for b in bridges]
-        queries = [(question.open_part, "open part")]
-        for name, kind in names:
-            queries += [(f"{name} {question.open_part}", kind), (name, kind)]
-        return queries[: self.limit]
-
-
-class Recorder(Mapping[str, Any]):
-    """The roles of a pipeline, of which those in `RECORDED` add a `decision` event to the trace at each call.
-
-    Hand `partial(Recorder, build=...)`, or the class itself, to `evaluate` as `wrap`. `build` makes, from the index,
-    what turns a thoughts task into further queries; each is retrieved as the question's own queries are, but not
-    booked, and the ranks of gold passages are recorded.
-    """
-
-    def __init__(self, pipeline: Pipeline, build: Callable[[Any], Any] | None = None) -> None:
-        self.pipeline = pipeline
-        self.builder = build(pipeline.index) if build else None
-        self._watched: dict[str, RecordedRole] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        role = self.pipeline.roles[name]
-        return self._watched.setdefault(name, RecordedRole(role, name, self)) if name in RECORDED else role
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.pipeline.roles)
-
-    def __len__(self) -> int:
-        return len(self.pipeline.roles)
-
-    async def candidates(self, task: ThoughtsTask, pool: Sequence[str], session: Session) -> list[dict[str, Any]]:
-        """Return each further query of a task with what the pool would gain by it."""
-        last = next((e for e in reversed(session.events) if e["event"] == "query"), None)
-        if self.builder is None or last is None:
-            return []
-        wanted: dict[str, tuple[str, str]] = {}
-        for text, kind in self.builder(task):
-            wanted.setdefault(normalised(text), (text, kind))
-        wanted.pop("", None)
-        asked = [
-            Query(text, last["channel"], last["top_k"], kind, last["retriever"], filter=last.get("filter"))
-            for text, kind in wanted.values()
-        ]
-        scratch = Session(session.question_id, session.budget, started=session.started)
-        rows = []
-        for query, ranking in zip(asked, await self.pipeline.loop.search(asked, scratch), strict=True):
-            gained = gain(ranking.ids, pool, task.question.gold)
-            value = round(gained.value, 6)
-            rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
-        return rows
-
-
 class RecordedRole:
-    """A role whose decisions are recorded; everything else that is asked of it is the role's own."""
+    """A role that adds a `decision` event to the trace at each call; all else that is asked of it is the role's own."""
 
-    def __init__(self, role: Any, name: str, recorder: Recorder) -> None:
-        self._role, self._name, self._recorder = role, name, recorder
+    def __init__(self, role: Any, name: str) -> None:
+        self._role, self._name = role, name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._role, name)
 
     async def __call__(self, task: Any, session: Session) -> Any:
-        """Ask the role, and record task and result; of thoughts also the pool before, and the candidates."""
+        """Ask the role, and record task and result; of thoughts also the pool before."""
         event: dict[str, Any] = {
             "role": self._name,
             "passages": [p.id for p in task.passages],
@@ -168,7 +83,6 @@ class RecordedRole:
         if self._name == "thoughts":
             merged = next((e for e in reversed(session.events) if e["event"] == "merge"), None)
             event["pool"] = list(merged["top"][:DEPTH]) if merged else event["passages"]
-            event["candidates"] = await self._recorder.candidates(task, event["pool"], session)
             event |= {"round": task.round, "earlier": list(task.earlier)}
             event |= {"may_stop": task.may_stop, "with_chain": task.with_chain}
         else:
@@ -189,11 +103,7 @@ class Decision:
     question: Question
     number: int  # 0-based, among the question's decisions of this role
     event: Mapping[str, Any]  # what `RecordedRole` wrote
-    gains: dict[str, Gain] = field(default_factory=dict)  # of the queries that were sent, by the folded text
-
-    def gain(self, kind: str) -> Gain | None:
-        """Return what the fast or the slow query gained; None where it was not sent."""
-        return self.gains.get(normalised(self.event[kind] or ""))
+    gains: dict[str, float] = field(default_factory=dict)  # of the queries that were sent, by the folded text
 
 
 def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> list[Decision]:
@@ -209,7 +119,7 @@ def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> lis
         elif event["event"] == "query" and thought is not None:
             text = normalised(event["text"])
             if text in {normalised(thought.event[kind] or "") for kind in ("fast", "slow")}:
-                thought.gains[text] = gain(event["ranking"]["ids"], thought.event["pool"], question.gold)
+                thought.gains[text] = gain([event["ranking"]["ids"]], thought.event["pool"], question.gold)
     return decisions
 
 
@@ -232,17 +142,17 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
         return ""
     if not question.gold:
         return "unknown"
-    return "" if _helped(decision, keep) else "useless"
+    return "" if _helped(decision) else "useless"
 
 
-def _helped(decision: Decision, keep: KeepConfig) -> bool:
+def _helped(decision: Decision) -> bool:
     if decision.role == "thoughts":
-        return any(gained.value > 0 for gained in decision.gains.values())
+        return any(gained > 0 for gained in decision.gains.values())
     gold, selected = set(decision.question.gold), decision.event["selected"]
     if not selected:  # right where there was nothing to select
         return not gold & set(decision.event["passages"])
     hits = len(gold.intersection(selected))
-    return hits > 0 and hits >= keep.precision * len(selected)
+    return 2 * hits >= len(selected)
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
@@ -255,12 +165,11 @@ class RowMaker:
     set: str  # name of the data set
     source: Mapping[str, Any]  # what all rows say of where they come from
     teachers: Mapping[str, str]  # who did each role
-    parts: Mapping[str, str]  # question id to part
     mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
 
-    def row(self, decision: Decision, helped: bool = True) -> Row:
-        """Return the row of a decision; of thoughts that did not help, only the candidates are kept."""
-        return self._thoughts(decision, helped) if decision.role == "thoughts" else self._verifier(decision)
+    def row(self, decision: Decision) -> Row:
+        """Return the row of a decision."""
+        return self._thoughts(decision) if decision.role == "thoughts" else self._verifier(decision)
 
     def _verifier(self, decision: Decision) -> VerifierRow:
         """What it saw is in pool order; near misses without a score follow."""
@@ -278,9 +187,9 @@ class RowMaker:
             gold=tuple(id_ for id_ in seen if id_ in gold),
         )
 
-    def _thoughts(self, decision: Decision, helped: bool) -> ThoughtsRow:
+    def _thoughts(self, decision: Decision) -> ThoughtsRow:
         event = decision.event
-        kinds = [kind for kind in ("fast", "slow") if event[kind]] if helped else []
+        kinds = [kind for kind in ("fast", "slow") if event[kind]]
         more: dict[str, Any] = {"may_stop": True} if event["may_stop"] else {}
         more |= {"chain": event["chain"] or ""} if event["with_chain"] else {}
         return ThoughtsRow(
@@ -288,11 +197,9 @@ class RowMaker:
             round=event["round"],
             earlier=tuple(event["earlier"]),
             **{kind: event[kind] for kind in kinds},
-            gains={kind: round(gained.value, 6) for kind in kinds if (gained := decision.gain(kind)) is not None},
-            sufficient=helped and not kinds,
+            sufficient=not kinds,
             pool=tuple(event["pool"]),
             gold=decision.question.gold,
-            candidates=tuple(Candidate(**candidate) for candidate in event["candidates"]),
         )
 
     def _shared(self, decision: Decision, ids: Sequence[str], **more: Any) -> dict[str, Any]:
@@ -308,7 +215,6 @@ class RowMaker:
             "set": self.set,
             "question_id": question.id,
             "question": question.text,
-            "part": self.parts[question.id],
             "teacher": self.teachers[decision.role],
             "source": {**self.source, "type": question.type, **more},
             "passages": tuple(shown),
@@ -329,21 +235,13 @@ def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: i
     return misses
 
 
-def parts_of(questions: Iterable[tuple[str, str]], folds: FoldConfig) -> dict[str, str]:
-    """Return the part of each question, given as (id, text); one asked twice under two ids is on one side."""
-    texts = dict(questions)
-    split = split_questions(texts, folds, texts).plain()
-    return {id_: name for name, ids in split.items() for id_ in ids}
-
-
 def distinct(rows: Iterable[RowT]) -> list[RowT]:
     """Return the first of all rows that show and say the same of one question."""
     first: dict[Hashable, RowT] = {}
     for row in rows:
         said: tuple[Hashable, ...]
         if isinstance(row, ThoughtsRow):
-            gains = tuple((c.text, c.gain) for c in row.candidates)
-            said = (row.fast, row.slow, row.sufficient, row.earlier, gains)
+            said = (row.fast, row.slow, row.sufficient, row.earlier)
         else:
             said = (row.chain, row.selected)
         first.setdefault((row.question_id, frozenset(p.id for p in row.passages), said), row)
@@ -361,15 +259,16 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     observer = observer or Observer()
     if not own.out:
         raise ConfigError("out=DIR: give the folder that the rows are written to")
-    recorded_roles(config)
-    build = BridgeQueries if own.candidates else None
-    # Other candidates make another recording: the settings of the run do not tell them.
-    name = f"run-{own.candidates}" if own.candidates else "run"
-    config = replace(config, run=replace(config.run, root=own.out, name=name))
+    roles = recorded_roles(config)
+    config = replace(config, run=replace(config.run, root=own.out, name="run"))
     data = load_data_for(config, observer.on_note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
-    index = open_index(readers, data.name, data.passages, observer.on_index, further=build.stages if build else ())
-    run, metrics = evaluate(config, observer, index, data, partial(Recorder, build=build))
+    index = open_index(readers, data.name, data.passages, observer.on_index)
+
+    def recorded(pipeline: Pipeline) -> Mapping[str, Any]:
+        return ChainMap({role: RecordedRole(pipeline.roles[role], role) for role in roles}, pipeline.roles)  # type: ignore[arg-type]
+
+    run, metrics = evaluate(config, observer, index, data, recorded)
     for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
         observer.on_note(line)
     return write_recorded(run, config, own, data, index)
@@ -383,11 +282,10 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     made = read_json(run / "meta.json")
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
-    parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
     miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = RowMaker(index, name, data.name, source, teachers, parts, mined)
+    maker = RowMaker(index, name, data.name, source, teachers, mined)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):
@@ -396,9 +294,8 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
         for decision in decisions_of(questions[trace["question_id"]], trace["events"]):
             reason = verdict_on(decision, own.keep)
             counts[decision.role].update(["decisions", *([reason] if reason else [])])
-            if not reason or decision.event.get("candidates"):
-                rows[decision.role].append(maker.row(decision, helped=not reason))
-                counts[decision.role]["kept for their candidates"] += bool(reason)
+            if not reason:
+                rows[decision.role].append(maker.row(decision))
     rows = {role: distinct(every) for role, every in rows.items()}
     if not any(rows.values()):
         raise GnnragError(f"no row is left to write to {out} ({counts}); see keep.* in gnnrag/training/traces.py")
@@ -414,7 +311,6 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
         **source,
         "teachers": teachers,
         "counts": {role: {**counts[role], "rows": len(rows[role])} for role in roles},
-        "parts": {role: dict(Counter(row.part for row in rows[role])) for role in roles},
         "prompts": made["inputs"].get("prompts", {}),
         "settings": to_plain(replace(own, out="")),
         "inputs": made["inputs"],

@@ -17,7 +17,6 @@ from annotated_types import Ge
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments, losses
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
-from transformers import EarlyStoppingCallback
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import model_folder, quiet_loading
@@ -26,11 +25,10 @@ from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
 from gnnrag.run.rundir import code_version
 from gnnrag.training.config import CommonConfig, Count
-from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
-from gnnrag.training.loop import TrainingRun, means
-from gnnrag.training.report import Card, Report, auc, promotion_metrics
+from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
+from gnnrag.training.report import Card, Report, auc, by_question, promotion_metrics
+from gnnrag.training.row_sets import VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -57,7 +55,6 @@ class RankingConfig:
     """What a step learns from: lists of a row's positives and negatives."""
 
     loss: Literal["lambda", "listnet"] = "lambda"  # LambdaLoss (NDCG-Loss2++), ListNet
-    labels: Literal["selected", "gold"] = "selected"  # what the teacher selected, or gold
     negatives: Count = 4  # for each positive: the best of the pool first, then near misses that were mined
     max_pairs: Annotated[int, Ge(2)] = 16  # of a list; positives first
 
@@ -77,23 +74,18 @@ class TrainVerifierConfig(CommonConfig):
     metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
 
-class VerifierTraining(RowsTraining):
+class VerifierTraining(LibraryTraining):
     """Training of a cross-encoder."""
 
     schema, prefix = TrainVerifierConfig, "verifier"
     columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
     config: TrainVerifierConfig
 
-    def fit(self, run: TrainingRun) -> Fitted | None:
-        """Train by the Trainer of sentence-transformers; see `hf_trainer.fit`."""
-        self.best, network = run.path / "best", self.config.network
-
-        def save(trainer: CrossEncoderTrainer, _: Fitted, folder: Path) -> None:
-            model: Any = self.context.accelerator.unwrap_model(trainer.model)
-            whole = merged(model, network) if network.rank else model
-            whole.save_pretrained(str(folder), create_model_card=False)
-
-        return fit(run, self.context, self.trainer, save)
+    def keep(self, trainer: CrossEncoderTrainer, fitted: Fitted, folder: Path) -> None:
+        """Write the model, with what LoRA learned merged into it."""
+        model: Any = self.context.accelerator.unwrap_model(trainer.model)
+        whole = merged(model, self.config.network) if self.config.network.rank else model
+        whole.save_pretrained(str(folder), create_model_card=False)
 
     @cached_property
     def model(self) -> CrossEncoder:
@@ -118,20 +110,15 @@ class VerifierTraining(RowsTraining):
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
         samples = [s for rows in self.examples("validation").values() for row in rows if (s := self._sample(row))]
-        callbacks: list[Any] = [callback]
-        if samples and config.patience is not None:
-            callbacks.append(EarlyStoppingCallback(config.patience))
-        values = common_arguments(folder, config.seed) | {"ddp_find_unused_parameters": False}
-        if samples:
-            values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
-            values["metric_for_best_model"] = f"eval_{config.metric}"
+        values = common_arguments(folder, config.seed, f"eval_{config.metric}" if samples else None)
+        values["ddp_find_unused_parameters"] = False
         return CrossEncoderTrainer(
             model,
             from_settings(CrossEncoderTrainingArguments, values | config.trainer, "trainer"),
             train_dataset=data,
             loss=LOSSES[config.ranking.loss](model, mini_batch_size=-1),
             evaluator=CrossEncoderRerankingEvaluator(samples, at_k=TOP, write_csv=False) if samples else None,
-            callbacks=callbacks,
+            callbacks=callbacks_of(callback, config.patience, samples),
         )
 
     def _sample(self, row: VerifierRow) -> dict[str, Any] | None:
@@ -143,9 +130,8 @@ class VerifierTraining(RowsTraining):
         return {"query": pairs[0][0], "positive": texts[right].tolist(), "negative": texts[~right].tolist()}
 
     def _labels(self, row: VerifierRow) -> np.ndarray:
-        """Return which of the passages that the verifier saw are right. Shape (seen,), bool."""
-        right = set(getattr(row, self.config.ranking.labels))
-        return np.array([p.id in right for p in seen_of(row)], dtype=bool)
+        """Return which of the passages that the verifier saw the teacher selected. Shape (seen,), bool."""
+        return np.array([p.id in row.selected for p in seen_of(row)], dtype=bool)
 
     def _scored(self, part: str) -> list[dict[str, Any]]:
         """Score the rows of a part, each process its share; every process gets all."""
@@ -161,14 +147,13 @@ class VerifierTraining(RowsTraining):
         """Learn the selection on validation, and measure the report with it: the mean of a question's decisions."""
         validation = self._scored("validation")
         selection = learn_selection([(v["scores"], v["labels"]) for v in validation], self.config.max_selected)
-        groups: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-        for number, one in enumerate(self._scored("report")):
+        rows = []
+        for one in self._scored("report"):
             value = auc(one["scores"], one["labels"])
             metrics = promotion_metrics(one["labels"], selection.places(one["scores"]), TOP)
-            row = metrics | ({} if value is None else {"auc": value})
-            groups.setdefault((one["set"], one["id"]), {})[str(number)] = row
-        rows = [{"set": name, "id": id_, "metrics": means(of)} for (name, id_), of in groups.items()]
-        return rows, {"selection": asdict(selection), "threshold": selection.threshold}
+            metrics |= {} if value is None else {"auc": value}
+            rows.append({"set": one["set"], "id": one["id"], "metrics": metrics})
+        return by_question(rows), {"selection": asdict(selection), "threshold": selection.threshold}
 
     def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
         """Write the model, its record and its card."""
@@ -226,10 +211,9 @@ def merged(model: CrossEncoder, config: CrossEncoderConfig) -> CrossEncoder:
 
 def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
     """Return query, documents (positives first) and their labels; None where a list lacks positives or negatives."""
-    right = set(getattr(row, config.labels))
-    positives = [p.passage for p in row.passages if p.id in right][: config.max_pairs - 1]
+    positives = [p.passage for p in row.passages if p.id in row.selected][: config.max_pairs - 1]
     count = min(config.negatives * len(positives), config.max_pairs - len(positives))
-    negatives = [p.passage for p in row.passages if p.id not in right][:count]
+    negatives = [p.passage for p in row.passages if p.id not in row.selected][:count]
     if not positives or not negatives:
         return None
     pairs = pairs_of(row.question, row.chain, [*positives, *negatives])

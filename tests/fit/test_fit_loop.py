@@ -14,7 +14,8 @@ from gnnrag.run.rundir import seen_hash
 from gnnrag.training import base as fit_training
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, Parts
-from gnnrag.training.loop import Trainer, learning_rate, means
+from gnnrag.training.loop import Trainer, learning_rate
+from gnnrag.training.report import means
 from tests.helpers.toy_training import LineTask, train
 
 SHORT = {"steps": 30, "lr": 0.02, "eval_every": 10, "save_every": 3, "log_every": 4, "average": 0.5}
@@ -120,4 +121,4 @@ def test_learning_rates() -> None:
 
 
 def test_means_are_over_the_questions_that_have_a_metric() -> None:
-    assert means({"b": {"x": 1.0, "y": 4.0}, "a": {"x": 2.0}}) == {"x": 1.5, "y": 4.0}
+    assert means([{"x": 1.0, "y": 4.0}, {"x": 2.0}]) == {"x": 1.5, "y": 4.0}

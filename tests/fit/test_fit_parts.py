@@ -14,14 +14,12 @@ from gnnrag.training.config import (
     Parts,
     split_questions,
 )
-from gnnrag.training.gnn import GNNTraining
-from gnnrag.training.language.data import RoleRows
+from gnnrag.training.gnn import GNNSet, GNNTraining
 from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet, ReaderSetConfig
+from gnnrag.training.row_sets import RowSet, VerifierRowsConfig
 from gnnrag.training.verifier import VerifierTraining
-from gnnrag.training.verifier_rows import RowSet, VerifierRowsConfig
 from gnnrag.types import Question
-from tests.helpers.traces import verifier_row
 
 IDS = [f"question-{i}" for i in range(2000)]
 
@@ -74,21 +72,18 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     pair = next([a, b] for a in map("a{}".format, range(9)) for b in map("b{}".format, range(9))
                 if len(sides(split_questions([a, b], FoldConfig(report=0)), a, b)) == 2)  # fmt: skip
     questions = [Question(id_, "Who wrote it?", gold=("p",)) for id_ in pair]
-    rows = [verifier_row(id_, id_, question="who wrote  it?", set="toy") for id_ in pair]
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = ReaderSetConfig()
-    corpus: Any = SimpleNamespace(data=data, config=own, composed=())
-    settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
+    corpus = GNNSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
+    settings: Any = SimpleNamespace(folds=folds)
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
-    language: Any = SimpleNamespace(rows=rows)
     training: Any = partial(SimpleNamespace, config=settings, fold=0)
     for parts in (
         GNNTraining.divide(training(sets={"toy": corpus}))["toy"],
         VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
         ReaderTraining.divide(training(sets={"toy": reader}))["toy"],
-        RoleRows.split(language, settings, 0)["toy"],
     ):
         assert len(sides(parts, *pair)) == 1
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.training.row_sets import VerifierRowsConfig, read_set, seen_of
+from gnnrag.training.rows import VerifierRow
 from gnnrag.training.verifier import RankingConfig, list_of
-from gnnrag.training.verifier_rows import VerifierRowsConfig, read_set, seen_of
 from tests.helpers.toy_verifier import make_rows
 
 
@@ -32,14 +33,6 @@ def test_negatives_are_the_best_of_the_pool_then_what_was_mined() -> None:
     assert [p.id for p in seen_of(row)] == [p.id for p in row.passages[:6]], "what was mined is not judged"
 
 
-@pytest.mark.parametrize("labels, right", [("selected", ["p0-3"]), ("gold", ["p0-0", "p0-1"])])
-def test_labels_are_the_teachers_or_gold(labels: str, right: list[str]) -> None:
-    row = make_rows(1)[0].model_copy(update={"selected": ("p0-3",)})
-    made = list_of(row, RankingConfig(labels=labels))  # type: ignore[arg-type]
-    texts = {f"{p.title}. {p.text}" for p in row.passages if p.id in right}
-    assert made is not None and set(made["docs"][: len(right)]) == texts and sum(made["labels"]) == len(right)
-
-
 def test_a_list_without_both_teaches_nothing() -> None:
     row = make_rows(1)[0]
     assert list_of(row.model_copy(update={"selected": ()}), RankingConfig()) is None
@@ -48,6 +41,6 @@ def test_a_list_without_both_teaches_nothing() -> None:
 
 def test_files_of_rows_are_needed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gnnrag collect-traces writes it"):
-        read_set("toy", VerifierRowsConfig([str(tmp_path / "none.jsonl")]))
+        read_set("toy", VerifierRowsConfig([str(tmp_path / "none.jsonl")]), VerifierRow)
     with pytest.raises(ConfigError, match=r"sets\.toy\.rows"):
-        read_set("toy", VerifierRowsConfig())
+        read_set("toy", VerifierRowsConfig(), VerifierRow)

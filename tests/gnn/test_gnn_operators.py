@@ -73,9 +73,6 @@ def test_hidden_edges_are_no_edges_and_order_is_nothing(kind: str) -> None:
     expected = received(removed)
     assert_alike(received(hidden), expected)
     assert_alike(received(shuffled), expected)
-    near = torch.arange(N) < 9
-    left = SortedEdges.sort(source, relation, target, N).keep(keep & near[source])
-    assert_alike(received(hidden.leaving(near)), received(left))
 
 
 def test_sums_of_half_precision_are_made_in_float32() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.io import write_jsonl
-from gnnrag.training.rows import Candidate, ShownPassage, ThoughtsRow, VerifierRow, plain_rows
+from gnnrag.training.rows import ShownPassage, ThoughtsRow, VerifierRow, plain_rows
 
 NAMES = ("Ada", "Bruno", "Clara", "Dario", "Edith", "Farid", "Greta", "Henri", "Ines", "Jonas", "Karin", "Luigi")
 TOWNS = ("Kalmar", "Lund", "Porto", "Siena", "Gent", "Bergen", "Turku", "Cadiz", "Graz", "Arles", "Delft", "Brno")
@@ -32,7 +32,8 @@ class Letters:
 
     def __call__(self, row: Any, queries: Any) -> dict[str, float]:
         text = "".join(queries).casefold()
-        return {"found": sum(letter in "aeiou" for letter in text) / max(1, len(text)), "gain": 7.0}
+        vowels = sum(letter in "aeiou" for letter in text) / max(1, len(text))
+        return {"found": vowels, "gain": vowels}
 
 
 def write_prompt(role: str, folder: Path) -> Path:
@@ -61,15 +62,14 @@ def thoughts_row(number: int, **fields: Any) -> ThoughtsRow:
         "earlier": ("an earlier search",) if number % 2 else (),
         "fast": fast,
         "slow": slow,
-        "gains": {"fast": 0.5, "slow": 0.25},
-        "candidates": (
-            Candidate(text=f"When was {name} born?", kind="fast", gain=0.0),
-            Candidate(text="What is it?", kind="rules", gain=0.1),
-            Candidate(text=f"Which river does {town} lie on?", kind="slow", gain=0.2),
-            Candidate(text=fast.upper(), kind="fast", gain=0.0),
-        ),
     }
     return ThoughtsRow(**known | fields)
+
+
+def rival_row(number: int) -> ThoughtsRow:
+    """Return what another teacher asks where `thoughts_row` stands; of its queries the first has more vowels."""
+    fast, slow = "Aia ea ou?", f"Which rhythm has {TOWNS[number % 7]}?"
+    return thoughts_row(number, id=f"u{number}", teacher="other", fast=fast, slow=slow)
 
 
 def verifier_row(number: int, **fields: Any) -> VerifierRow:
@@ -101,11 +101,27 @@ def write_rows(folder: Path, role: str, count: int = 24, **fields: Any) -> Path:
 
 def settings(folder: Path, role: str, model: Path, *more: str, count: int = 24) -> list[str]:
     """Return the dots of a tiny training; rows and prompt are written into the folder."""
-    rows, prompt = write_rows(folder, role, count), write_prompt(role, folder)
+    rows, prompt = str(write_rows(folder, role, count)), write_prompt(role, folder)
+    if "stage=dpo" in more:  # preferences need a second teacher
+        write_jsonl(folder / "rivals.jsonl", plain_rows(map(rival_row, range(count))))
+        rows += f",{folder / 'rivals.jsonl'}"
     return [
-        "kind=causal", f"model.base={model}", f"data.rows=[{rows}]", f"data.prompt={prompt}",
+        "kind=causal", f"model.base={model}", f"sets.toy.rows=[{rows}]", f"prompt={prompt}",
         f"run.root={folder / 'runs'}", "trainer.max_steps=4", "trainer.per_device_train_batch_size=4",
         "trainer.eval_steps=2", "trainer.save_steps=2", "trainer.logging_steps=1", "trainer.learning_rate=0.003",
-        "trainer.gradient_checkpointing=false", "reply_tokens=6", "data.validation=4", "lora.r=8",
+        "trainer.gradient_checkpointing=false", "reply_tokens=6", "validation=4", "lora.r=8",
         *more,
     ]  # fmt: skip
+
+
+def thoughts_training(config: Any, fold: int | None) -> Any:
+    """Return a training on the rows of set `toy`, with `Letters` for a corpus."""
+    from accelerate import Accelerator
+
+    from gnnrag.training.base import RunContext
+    from gnnrag.training.language.train import ThoughtsCausalTraining
+    from gnnrag.training.row_sets import RowSet, read_set
+
+    rows, texts, fingerprint = read_set("toy", config.sets["toy"], ThoughtsRow)
+    sets = {"toy": RowSet(config.sets["toy"], tuple(rows), texts, fingerprint)}
+    return ThoughtsCausalTraining(config, (sets, {"toy": Letters()}), fold, RunContext(Accelerator(cpu=True)))

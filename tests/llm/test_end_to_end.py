@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from gnnrag.config import EvaluateConfig, load_config
@@ -26,15 +25,6 @@ def settings(tmp_path: Path, url: str, model: str, *more: str) -> EvaluateConfig
     return load_config(EvaluateConfig, None, [*base, *more])
 
 
-def counts(path: Path) -> Counter[str]:
-    """Add up what every role counted over a run."""
-    total: Counter[str] = Counter()
-    for prediction in read_predictions(path):
-        for row in prediction.usage["roles"].values():
-            total.update(row)
-    return total
-
-
 def test_a_dead_server_gives_rows_that_are_tried_again(tmp_path: Path) -> None:
     config = settings(tmp_path, "http://127.0.0.1:9/v1", "dead", "data.limit=4", "llm.max_retries=1")
     path, metrics = evaluate(config)
@@ -50,5 +40,6 @@ def test_a_rejected_prompt_costs_a_fallback_and_not_the_run(tmp_path: Path) -> N
     refusal = status(400, "The prompt was filtered", "content_filter")
     with stub(refusal, default=ok("Fast Thought: who\nSlow Thought: where\nAnswer: Riga")) as server:
         path, metrics = evaluate(settings(tmp_path, server.url, "stub", "data.limit=3"))
-    assert metrics["failed"] == 0 and counts(path)["rejected"] == counts(path)["filtered"] == 1
+    counted = [row for each in read_predictions(path) for row in each.usage["roles"].values()]
+    assert metrics["failed"] == 0 and all(sum(row.get(n, 0) for row in counted) == 1 for n in ("rejected", "filtered"))
     assert not any(row.error for row in read_predictions(path))

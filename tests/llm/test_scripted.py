@@ -7,7 +7,6 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import build
 
 
 def ask(llm: ScriptedBackend, text: str) -> Reply:
@@ -29,10 +28,3 @@ def test_rules_in_order_lists_functions_and_exceptions() -> None:
     with pytest.raises(LLMError, match="boom"):
         ask(llm, "boom")
     assert [r.messages[-1].content for r in llm.requests[:2]] == ["one", "one"]
-
-
-def test_from_settings() -> None:
-    rules = [{"match": "capital", "reply": ["Paris", "Rome"]}]
-    llm = build("llm", {"name": "scripted", "rules": rules, "default": "none", "latency_s": 0.001})
-    assert [ask(llm, q).text for q in ("capital?", "capital?", "else")] == ["Paris", "Rome", "none"]
-    assert llm.identity["type"] == "scripted"

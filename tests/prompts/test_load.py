@@ -97,7 +97,7 @@ def test_no_packaged_prompt_lets_a_hostile_value_out(name: str, fit) -> None:
         assert last.count(attack) == prompt.user.count(attack) + tags * (attack == "<notes>"), attack
 
 
-def test_digest_changes_with_every_part(tmp_path: Path) -> None:
+def test_digest_changes_with_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = {"system": "s", "user": "{a}", "stop": ["x"], "reminder": "r", "schema": {"type": "object"}}
     changes = [{}, {"system": "S"}, {"user": "{b}"}, {"stop": []}, {"reminder": "R"}, {"schema": {"type": "array"}}]
     changes += [{"examples": [{"user": "u", "assistant": "a"}]}, {"options": {"o": "more"}}]
@@ -108,6 +108,9 @@ def test_digest_changes_with_every_part(tmp_path: Path) -> None:
         digests.append(load_prompt(str(path)).digest)
     assert len(set(digests)) == len(changes)
     assert load_prompt(str(path), "o").digest not in digests
+    small = load_prompt("reader:small").digest
+    monkeypatch.setattr("gnnrag.prompts.SMALL_GUARD", "Other words.")
+    assert load_prompt("reader:small").digest != small
 
 
 def test_braces_of_a_template_that_are_no_placeholders_stay(tmp_path: Path) -> None:

@@ -104,16 +104,13 @@ def test_what_would_be_dishonest_is_refused(data: Dataset, tmp_path: Path) -> No
     one = toy_training(tmp_path / "one", "reader", ids(data), folds=0)
     with pytest.raises(DataError, match=r"12 of 12 questions.*trained it"):
         read_part("reader", one, data)
-    other = toy_training(tmp_path / "other", "reader", ids(data), name="musique")
-    with pytest.raises(DataError, match="no set 'sample', only musique"):
-        read_part("reader", other, data)
     half = toy_training(tmp_path / "half", "reader", ids(data)[:6])
-    with pytest.raises(DataError, match=r"6 of 12 questions.*no fold's report part"):
-        read_part("reader", half, data)
+    first = {id_ for id_, path in read_part("reader", half, data).checkpoints.items() if path.parent.name == "fold0"}
+    assert first >= set(ids(data)[6:]), "what no fold has seen may be asked of any"
     twice = {"sample": {"train": [], "validation": [], "report": ids(data)}}
     under = {**twice, "again": {"train": ids(data)[:1], "validation": [], "report": []}}
     toy_checkpoint(tmp_path / "under" / "fold0", "reader", under)
-    with pytest.raises(DataError, match="trained under another set"):
+    with pytest.raises(DataError, match="1 of 12 questions"):
         read_part("reader", tmp_path / "under", data)
     with pytest.raises(ConfigError, match=r"chain=.*no such part is trained"):
         read_part("chain", one, data)

@@ -27,10 +27,12 @@ TASK = ReaderTask(Question("q", "Q?"), PASSAGES)
         ("It is Paris\nI think", Answer("It is Paris\nI think", flags=("answer_unlabelled",))),
         ("Answer: **Paris**\nmore", Answer("**Paris**\nmore")),
         ("<think>Answer: no</think>Answer: yes", Answer("yes")),
+        ('{"thought": "x", "answer": 7}', Answer("7", thought="x")),
+        ('{"answer": false}', Answer("no")),
     ],
 )
 def test_the_parser_of_hipporag(reply: str, answer: Answer) -> None:
-    assert parse_hipporag(reply) == answer
+    assert parse_hipporag(reply, "Is it?") == answer
 
 
 def test_the_numbers_of_a_thought_are_the_support() -> None:
@@ -101,7 +103,7 @@ def test_the_oracle_requires_the_gold_passages(question: Question, ids: str, ans
     assert OracleReader().read(ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))) == answer
 
 
-@pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends"])
+@pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends", '{"answer": true}'])
 def test_replies_without_an_answer_are_refused(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_hipporag(reply)

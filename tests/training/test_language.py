@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -24,22 +23,31 @@ from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
-from gnnrag.training.base import RunContext, chosen_training
+from gnnrag.training.base import chosen_training
 from gnnrag.training.hf_trainer import RunCallback
 from gnnrag.training.language.data import (
     Examples,
     TrainLanguageConfig,
     asked,
     check_language,
-    read_role,
     reply_of,
     task_of,
 )
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
-from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
+from gnnrag.training.language.train import TRAINERS
 from gnnrag.training.loop import TrainingRun
-from gnnrag.training.rows import Candidate
-from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
+from gnnrag.training.row_sets import RowsConfig, read_set
+from gnnrag.training.rows import ThoughtsRow
+from tests.helpers.language_rows import (
+    Letters,
+    rival_row,
+    settings,
+    thoughts_row,
+    thoughts_training,
+    verifier_row,
+    write_prompt,
+    write_rows,
+)
 from tests.helpers.tiny_model import make_tiny_model
 
 CONFIG = TrainLanguageConfig()
@@ -56,7 +64,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(folder: Path, model: Path, *more: str) -> Examples:
     config = load_config(TrainLanguageConfig, None, settings(folder, "thoughts", model, *more))
     network = AutoModelForCausalLM.from_pretrained(model)
-    return Examples(network, AutoTokenizer.from_pretrained(model), config, config.data.prompt or "")
+    return Examples(network, AutoTokenizer.from_pretrained(model), config)
 
 
 class Recorder(Backend):
@@ -95,10 +103,9 @@ def test_a_reply_is_parsed_into_what_the_teacher_said() -> None:
 def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any:
     dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
     config = load_config(TrainLanguageConfig, None, dots)
-    rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
-    training = ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), 0, RunContext(Accelerator(cpu=True)))
+    training = thoughts_training(config, 0)
     run = TrainingRun(folder / "run", {}, {})
-    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.examples
+    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.chats
 
 
 def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
@@ -142,40 +149,35 @@ def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> 
 
 
 def test_a_row_stands_in_one_file(tmp_path: Path) -> None:
-    path = write_rows(tmp_path, "thoughts", 1)
-    assert len(read_role("thoughts", [str(path)]).rows) == 1
-    with pytest.raises(DataError, match="id 't0' stands in another of the files"):
-        read_role("thoughts", [str(path), str(path)])
+    path = str(write_rows(tmp_path, "thoughts", 1))
+    assert len(read_set("toy", RowsConfig([path]), ThoughtsRow)[0]) == 1
+    with pytest.raises(DataError, match="two of the files have a row of the same id"):
+        read_set("toy", RowsConfig([path, path]), ThoughtsRow)
+
+
+def pairs_of(number: int, make: Any = thoughts_row, corpus: Any = Letters(), **more: Any) -> list[tuple[str, str]]:  # noqa: B008
+    texts = [str(text) for row in (thoughts_row(number), rival_row(number)) for text in (row.fast, row.slow)]
+    return reply_pairs(make(number), texts, corpus, TrainLanguageConfig(**{"margin": 0.04, **more}))
 
 
 def test_pairs_differ_in_one_thought_and_are_limited_by_margin_and_number() -> None:
-    row = thoughts_row(0)
-    pairs = reply_pairs(row, TrainLanguageConfig(margin=0.05))
+    row, pairs = thoughts_row(0), pairs_of(0)
     assert len(pairs) > 2
     for chosen, rejected in pairs:
         one, other = chosen.splitlines(), rejected.splitlines()
         assert sum(a != b for a, b in zip(one, other, strict=True)) == 1
-    assert len(reply_pairs(row, TrainLanguageConfig(margin=0.05, pairs=1))) <= 2
-    assert reply_pairs(row, TrainLanguageConfig(margin=0.6)) == []
-
-
-def test_the_best_query_is_preferred_whoever_made_it() -> None:
-    better = Candidate(text="Who is the director?", kind="fast", gain=0.9)
-    row = thoughts_row(0, candidates=(better,), slow=None)
-    assert reply_pairs(row, CONFIG) == [("Fast Thought: Who is the director?", f"Fast Thought: {row.fast}")]
-
-
-def test_the_other_thought_is_no_competitor() -> None:
-    row = thoughts_row(0, candidates=(Candidate(text=thoughts_row(0).slow or "", gain=0.0),))
-    assert reply_pairs(row, CONFIG) == []
+        assert "Aia ea ou?" in chosen, "the best query is preferred, whoever had it"
+        assert rejected.count(str(row.fast)) < 2 and rejected.count(str(row.slow)) < 2, "the other thought is no rival"
+    assert len(pairs_of(0, pairs=1)) == 2 and pairs_of(0, margin=0.9) == []
+    assert pairs_of(0, corpus=None) == [], "nothing says what the queries of this set find"
 
 
 def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_path: Path) -> None:
-    trainer, examples = trainer_of(tmp_path, base, "dpo", "margin=0.05")
+    trainer, examples = trainer_of(tmp_path, base, "dpo", "margin=0.04")
     prompt = trainer.train_dataset[0]["prompt_ids"]
-    rows = map(thoughts_row, range(24))
-    row = next(r for r in rows if encode(examples.tokenizer, asked(r, examples.prompt_name)) == prompt)
-    pairs = reply_pairs(row, examples.config)
+    prompts = (encode(examples.tokenizer, asked(thoughts_row(n), examples.prompt_name)) for n in range(24))
+    number = list(prompts).index(prompt)
+    pairs = pairs_of(number) + pairs_of(number, rival_row)
     made = [example for example in trainer.train_dataset if example["prompt_ids"] == prompt]
     texts = [[examples.tokenizer.decode(e[f"{kind}_ids"]).strip() for kind in ("chosen", "rejected")] for e in made]
     assert texts == [[f"{reply}<|im_end|>" for reply in pair] for pair in pairs]
@@ -199,10 +201,14 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
         def __call__(self, row: Any, queries: Any) -> dict[str, float]:
             return {"gain": 0.0}
 
-    trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "data.validation=0")
-    rows = [thoughts_row(0), thoughts_row(1, set="other"), thoughts_row(2, set="whole")]
-    found = [e for row in rows for e in examples.drawn(row, {"toy": Letters(), "whole": Whole()})]
-    assert [e["row"] for e in found] == ["t0"]
+    trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "validation=0")
+    rows = [thoughts_row(n) for n in range(3)]
+    found = [
+        e
+        for row, corpus in zip(rows, (Letters(), None, Whole()), strict=True)
+        for e in examples.drawn("toy", row, corpus)
+    ]
+    assert [e["row"] for e in found] == [["toy", "t0"]]
     assert examples.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
     prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
     assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [prompt]
@@ -216,21 +222,19 @@ def test_a_model_that_would_never_stop_is_refused(base: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "gold, selected, expected",
+    "gold, taught, selected, expected",
     [
-        ("bcd", "ab", (0.5, 1 / 3, 0.4)),
-        ("", "", (1.0, 1.0, 1.0)),
-        ("", "a", (0.0, 0.0, 0.0)),
-        ("a", "", (0.0, 0.0, 0.0)),
-        ("b", "a", (0.0, 0.0, 0.0)),
+        ("bcd", "", "ab", {"precision": 0.5, "recall": 1 / 3, "recall@5": 1.0, "agrees": 0.0}),
+        ("", "a", "a", {"precision": 1.0, "recall": 1.0, "agrees": 1.0}),
+        ("", "", "", {"selected": 0.0, "agrees": 1.0}),
     ],
 )
-def test_selections_are_scored(gold: str, selected: str, expected: tuple[float, ...]) -> None:
+def test_selections_are_scored(gold: str, taught: str, selected: str, expected: dict[str, float]) -> None:
     row = verifier_row(0)
     ids = {letter: passage.id for letter, passage in zip("abcd", row.passages, strict=False)}
-    row = row.model_copy(update={"gold": tuple(ids[x] for x in gold), "selected": ()})
+    row = row.model_copy(update={"gold": tuple(ids[x] for x in gold), "selected": tuple(ids[x] for x in taught)})
     scores = verdict_scores(row, Verdict(tuple(ids[x] for x in selected)))
-    assert tuple(scores[name] for name in ("precision", "recall", "f1")) == pytest.approx(expected)
+    assert scores.items() >= {name: pytest.approx(value) for name, value in expected.items()}.items()
 
 
 @pytest.mark.parametrize("path", LANGUAGE, ids=lambda path: path.stem)

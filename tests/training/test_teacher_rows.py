@@ -6,19 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnnrag.index.index import Index
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluate import Pipeline
-from gnnrag.run.rundir import read_predictions
-from gnnrag.training import traces
-from gnnrag.training.config import FoldConfig
 from gnnrag.training.language.data import reply_of
-from gnnrag.training.rows import Gain, ThoughtsRow, VerifierRow, gain, read_rows
-from gnnrag.training.traces import Decision, KeepConfig, decisions_of, distinct, parts_of, verdict_on
+from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
+from gnnrag.training.traces import Decision, KeepConfig, decisions_of, distinct, verdict_on
 from gnnrag.types import Query, Question
 from tests.helpers.traces import QUESTIONS, collected, evaluate_config, verifier_row, write_set
 
@@ -27,7 +22,7 @@ ORACLE = ("roles.thoughts=oracle", "roles.verifier=oracle")
 QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"))
 THOUGHTS = {
     **{"event": "decision", "role": "thoughts", "sufficient": False, "flags": [], "pool": ["x", "a"]},
-    **{"fast": "Who was he?", "slow": "Why?", "candidates": []},
+    **{"fast": "Who was he?", "slow": "Why?"},
 }
 VERIFIER = {"event": "decision", "role": "verifier", "passages": ["x", "a", "b"], "selected": ["a"], "flags": []}
 
@@ -62,8 +57,8 @@ def test_queries_belong_to_the_thoughts_that_they_follow() -> None:
     ]  # fmt: skip
     first, second, last = decisions_of(QUESTION, events)
     assert (first.number, second.number, last.number) == (0, 1, 0) and last.role == "verifier"
-    assert first.gain("fast") == Gain(1.0, ("b",)) and first.gain("slow") is None, "slow was not sent"
-    assert second.gain("fast") == Gain(), "nothing is new to the pool by then"
+    assert first.gains == {"who was he?": 1.0}, "slow was not sent"
+    assert second.gains == {"who was he?": 0.0}, "nothing is new to the pool by then"
 
 
 @pytest.mark.parametrize("sent, helped, expected", [("b", True, ""), ("a", True, "useless"), ("a", False, "")])
@@ -91,22 +86,18 @@ def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[
 
 
 @pytest.mark.parametrize(
-    "selected, passages, precision, expected",
+    "selected, passages, expected",
     [
-        (["a"], "xab", 0.5, ""),
-        (["a", "x"], "xab", 0.5, ""),
-        (["a", "x", "y"], "xyab", 0.5, "useless"),  # a third of the choice is gold
-        (["a", "x", "y"], "xyab", 0.3, ""),
-        (["x"], "xab", 0.0, "useless"),
-        ([], "xab", 0.5, "useless"),  # there was something to select
-        ([], "xy", 0.5, ""),  # there was not
+        (["a"], "xab", ""),
+        (["a", "x"], "xab", ""),
+        (["a", "x", "y"], "xyab", "useless"),  # a third of the choice is gold
+        ([], "xab", "useless"),  # there was something to select
+        ([], "xy", ""),  # there was not
     ],
 )
-def test_a_choice_helped_if_enough_of_it_is_gold(
-    selected: list[str], passages: str, precision: float, expected: str
-) -> None:
+def test_a_choice_helped_if_half_of_it_is_gold(selected: list[str], passages: str, expected: str) -> None:
     event = VERIFIER | {"selected": selected, "passages": list(passages)}
-    assert verdict(event, precision=precision) == expected
+    assert verdict(event) == expected
     assert verdict(event, helped=False) == "" and verdict(event, Question("q", "Q?")) == "unknown"
     assert verdict(event | {"flags": ["verifier_failed"]}) == "failed"
 
@@ -132,67 +123,19 @@ def test_the_oracles_verdicts_are_rows(root: Path, oracle: Path) -> None:
         assert row.teacher == "oracle" and row.set == "set" and row.source["retriever"] == "dense"
 
 
-def test_gains_are_those_of_the_rankings(root: Path, oracle: Path) -> None:
+def test_thoughts_that_helped_are_rows(root: Path, oracle: Path) -> None:
     rows = read_rows(oracle / "thoughts.jsonl", ThoughtsRow)
     retriever = Pipeline(evaluate_config(root), Index(root / "index")).loop.retrievers[None]
-    assert rows and all(any(value > 0 for value in row.gains.values()) for row in rows), "the others were dropped"
     for row in rows:
         assert set(row.gold) == GOLD[row.question_id] and [p.id for p in row.passages] == list(row.pool[:2])
-        for kind, text in (("fast", row.fast), ("slow", row.slow)):
-            if text is not None:
-                ranking = retriever.retrieve([Query(text, top_k=3)])[0]
-                assert row.gains[kind] == pytest.approx(gain(ranking.ids, row.pool, row.gold).value, abs=1e-6)
+        rankings = retriever.retrieve([Query(text, top_k=3) for text in (row.fast, row.slow) if text])
+        assert gain([r.ids for r in rankings], row.pool, row.gold) > 0, "the others were dropped"
         reply = parse_thoughts(reply_of(row))
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
-    parts = {row.question_id: row.part for row in read_rows(oracle / "verifier.jsonl", VerifierRow)}
-    assert all(parts.get(row.question_id, row.part) == row.part for row in rows), "one question is on one side"
-
-
-@pytest.mark.slow
-def test_candidates_are_labelled_with_what_they_would_gain(
-    root: Path, oracle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Titles:
-        stages = ()
-
-        def __init__(self, index: Index) -> None:
-            self.titles = [p.title for p in index.passages]
-
-        def __call__(self, task: Any) -> list[tuple[str, str]]:
-            return [(t, "title") for t in [*self.titles, self.titles[0].upper(), " "]]
-
-    monkeypatch.setattr(traces, "BridgeQueries", Titles)
-    meta = collected(root, root / "titles", *ORACLE, own=("candidates=bridges",))
-    rows = read_rows(root / "titles" / "thoughts.jsonl", ThoughtsRow)
-    assert meta["counts"]["thoughts"]["kept for their candidates"] and any(not row.fast for row in rows)
-    retriever = Pipeline(evaluate_config(root), Index(root / "index")).loop.retrievers[None]
-    for row in rows:
-        assert len({c.text for c in row.candidates}) == len(row.candidates) == 8, "each query once"
-        for candidate in row.candidates:
-            found = gain(retriever.retrieve([Query(candidate.text, top_k=3)])[0].ids, row.pool, row.gold)
-            assert (candidate.gain, candidate.new) == (pytest.approx(found.value, abs=1e-6), found.new)
-        assert bool(reply_of(row)) == bool(row.fast or row.slow)
-    same = {p.question_id: (p.ranking, p.usage) for p in read_predictions(oracle / "run")}
-    for p in read_predictions(root / "titles" / "run-bridges"):
-        assert (p.ranking, p.usage) == same[p.question_id], "they leave no mark on the run"
 
 
 # ------------------------------------------------------------------------------------------------------------ sifting
-@given(
-    st.lists(st.tuples(st.text(min_size=1, max_size=3), st.sampled_from(["Who?", "WHO ?", " who?", "What?"]))),
-    st.integers(2, 5),
-    st.floats(0.0, 0.9),
-)
-def test_no_question_is_on_two_sides(questions: list[tuple[str, str]], count: int, validation: float) -> None:
-    known = dict(questions)
-    parts = parts_of(known.items(), FoldConfig(count=count, validation=validation))
-    sides: dict[str, set[str]] = {}
-    for id_, text in known.items():
-        sides.setdefault(" ".join(text.casefold().split()), set()).add(parts[id_])
-    assert parts.keys() == known.keys() and all(len(found) == 1 for found in sides.values())
-
-
 def test_a_decision_stays_once() -> None:
     rows = [
         verifier_row("1"), verifier_row("2"), verifier_row("3", selected=[]), verifier_row("4", "q2"),
@@ -200,8 +143,6 @@ def test_a_decision_stays_once() -> None:
     ]  # fmt: skip
     assert [row.id for row in distinct(rows)] == ["1", "3", "4", "5"]
     plain = {"set": "s", "question_id": "q", "question": "Q", "passages": [], "fast": "Who?"}
-    changes: list[dict[str, Any]] = [
-        {}, {"round": 2}, {"candidates": [{"text": "x", "gain": 0.5}]}, {"candidates": [{"text": "x", "gain": 0.25}]},
-    ]  # fmt: skip
+    changes: list[dict[str, Any]] = [{}, {"round": 2}, {"slow": "Why?"}, {"earlier": ["x"]}]
     more = [ThoughtsRow.model_validate({**plain, "id": str(n), **change}) for n, change in enumerate(changes, 1)]
     assert [row.id for row in distinct(more)] == ["1", "3", "4"]

@@ -101,13 +101,13 @@ def make_rows(tmp_path: Path, *more: str) -> Path:
     out = tmp_path / "rows.jsonl"
     data = make_set(tmp_path / "set")
     dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
-    write_rows("reader", *dots, "unanswerable=0.3", "folds.validation=0.2")
+    write_rows("reader", *dots, "unanswerable=0.3")
     return out
 
 
 def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
     rows = read_rows(make_rows(tmp_path), ReaderRow)
-    assert len(rows) == 24 and {r.part for r in rows} == {"train", "validation", "report"}
+    assert len(rows) == 24 and {r.article for r in rows} == {f"Town {n}" for n in range(24)}
     answered = [r for r in rows if r.answers]
     assert 8 < len(answered) < 24
     for r in rows:
@@ -123,9 +123,9 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
 def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     base, rows = make_tiny_model(tmp_path / "base", lively=True), make_rows(tmp_path)
     dots = [
-        "kind=causal", f"model.base={base}", f"data.rows=[{rows}]", "data.divide=rows", f"run.root={tmp_path}",
+        "kind=causal", f"model.base={base}", f"sets.toy.rows=[{rows}]", "folds.validation=0.2", f"run.root={tmp_path}",
         "run.name=run", "trainer.max_steps=4", "trainer.per_device_train_batch_size=4", "trainer.learning_rate=0.003",
-        "trainer.gradient_checkpointing=false", "data.validation=2", "reply_tokens=6", "lora.r=8",
+        "trainer.gradient_checkpointing=false", "validation=2", "reply_tokens=6", "lora.r=8",
     ]  # fmt: skip
     assert run(["train", "reader", *dots]) == 0
     record = read_tuned(tmp_path / "run", "reader", ["causal"])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
 from gnnrag.parts import set_up
@@ -40,10 +38,6 @@ def call(folder: Path, *more: str) -> int:
     return run(["train", "reader", *SMALL, *places, f"run.root={folder / 'runs'}", *more])
 
 
-def weights(run: Path) -> dict[str, Any]:
-    return load_file(run / "best" / "model.safetensors")
-
-
 @pytest.mark.slow
 def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
@@ -56,12 +50,3 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     base = base_of(run)
     reader = set_up(TunedReader(path=str(run), base=base))  # a run serves as a checkpoint
     assert reader.fingerprint and reader.does.sureness is None  # benchmarks/calibrate_reader.py fits it
-
-
-@pytest.mark.slow
-def test_a_training_starts_from_another(folder: Path) -> None:
-    assert call(folder, "run.name=first", "folds.report=1") == 0
-    first = folder / "runs" / "first"
-    assert call(folder, f"start={first}", "folds.report=1", "fit.lr=1e-9", "fit.steps=1", "run.name=second") == 0
-    before, after = weights(first), weights(folder / "runs" / "second")
-    assert before.keys() == after.keys() and all(value.allclose(after[name]) for name, value in before.items())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accelerate import Accelerator
 
 from gnnrag.cli.app import run
 from gnnrag.config import load_config
@@ -17,11 +16,11 @@ from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message, Request
 from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.training.base import RunContext, train
+from gnnrag.training.base import train
 from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
-from gnnrag.training.language.data import TrainLanguageConfig, read_role
+from gnnrag.training.language.data import TrainLanguageConfig
 from gnnrag.training.language.train import ThoughtsCausalTraining
-from tests.helpers.language_rows import Letters, settings
+from tests.helpers.language_rows import settings, thoughts_training
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.trainings import reported, rows_of
 from tests.test_kill import finish
@@ -64,7 +63,7 @@ def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> No
 
 def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = make_tiny_model(tmp_path / "other", seed=5, lively=True)
-    assert call(settings(tmp_path, "thoughts", other, "stage=dpo", f"start={sft}")) == 2
+    assert call(settings(tmp_path, "thoughts", other, f"start={sft}")) == 2
     assert "was trained on other weights" in capsys.readouterr().err
 
 
@@ -77,10 +76,9 @@ MORE = {
 
 
 def opened(folder: Path, base: Path, stage: str, *more: str) -> ThoughtsCausalTraining:
-    known = [f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", "data.validation=0", *MORE[stage]]
+    known = [f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", "validation=0", *MORE[stage]]
     config = load_config(TrainLanguageConfig, None, settings(folder, "thoughts", base, *known, *more))
-    rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
-    return ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), None, RunContext(Accelerator(cpu=True)))
+    return thoughts_training(config, None)
 
 
 def curve(path: Path) -> list[tuple[int, float]]:
@@ -139,12 +137,12 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on(base: Path, tmp_path:
 
 @pytest.mark.slow
 def test_the_chosen_reply_rises_over_the_rejected_one_on_unseen_rows(base: Path, sft: Path, tmp_path: Path) -> None:
-    more = ["stage=dpo", f"start={sft}", "model.base=''", "margin=0.04", "folds.validation=0.3", "data.validation=null"]
-    assert call(settings(tmp_path, "thoughts", base, *more, "trainer.max_steps=20", "run.name=b", "patience=9")) == 0
-    rows = rows_of(tmp_path / "runs" / "b" / "metrics.jsonl")
+    more = [f"start={sft}", "model.base=''", "folds.validation=0.3", "validation=null", "patience=9"]
+    train(tmp_path / "b", opened(tmp_path, base, "dpo", *more, "trainer.max_steps=20"))
+    rows = rows_of(tmp_path / "b" / "metrics.jsonl")
     margins = [row["validation/rewards/margins"] for row in rows if "validation/rewards/margins" in row]
     assert margins[-1] > margins[0] and margins[-1] > 0.1
-    assert {"dpo"} == {read_tuned(tmp_path / "runs" / "b", "thoughts", ["causal"]).facts["stage"]}
+    assert {"dpo"} == {read_tuned(tmp_path / "b", "thoughts", ["causal"]).facts["stage"]}
 
 
 @pytest.mark.slow

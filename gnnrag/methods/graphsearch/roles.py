@@ -263,8 +263,8 @@ class PromptedGrounder(PromptedPart[SubQueryTask, TextResult]):
         values = {"query": inline(task.query), "history": history}
         if task.labels == "released":
             asked = self._triples if task.side == "relational" else self._text
-            query, failure = (sent := await asked.ask(session, values, free_of(asked))).value or "", sent.failure
-            return TextResult(task.query, flags=("grounder_failed",)) if failure else TextResult(query)
+            query = (await asked.ask(session, values, parse_free)).value
+            return TextResult(query) if query else TextResult(task.query, flags=("grounder_failed",))
         if task.side == "relational":
             outcome = await self._triples.ask(session, values, parse_triples)
             query, failure = render_triples(outcome.value or ()), outcome.failure

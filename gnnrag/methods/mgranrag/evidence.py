@@ -69,7 +69,7 @@ class EvidenceReply(ReplyModel):
 class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, ExtractedEvidence]):
     """Asks which sentences support which questions. A reply that does not parse gives nothing (`evidence_failed`).
 
-    A small model labels sentences for the question alone, not for its sub-questions: it mixes their numbers up.
+    A small model labels each sentence for the question, and perhaps for its first four sub-questions.
     """
 
     max_tokens: int = 2048

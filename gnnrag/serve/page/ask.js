@@ -147,8 +147,9 @@ async function suggest() {
   const [{ names }, { documents }] = await Promise.all([api(under("graph")), api(under("documents?limit=60"))]);
   const counts = {};
   const varied = names.filter(({ type }) => type !== "passage" && (counts[type] = (counts[type] ?? 0) + 1) < 3).slice(0, 4);
-  const asked = varied.map(({ label, type }) => `${{ person: "Who", location: "Where" }[type] ?? "What"} is ${label}?`);
-  const sections = documents.map(({ title }) => title.split(" > ")).filter((path) => path.length > 1 && path.at(-1).length < 60);
+  const asked = varied.map(({ label, type }) => (type === "person" ? `Who is ${label}?` : `What is said about ${label}?`));
+  const sections = documents.map(({ title }) => title.split(" > "))
+    .filter((path) => path.length > 1 && path.at(-1).length < 60 && path[0].toLowerCase() !== path.at(-1).toLowerCase());
   asked.push(...sections.slice(0, 3).map((path) => `What does “${path[0]}” say about ${path.at(-1).toLowerCase()}?`));
   at("suggested")?.replaceChildren(...(asked.length ? [el("p", { class: "soft" }, "From the documents:"),
     el("p", { class: "names" }, ...asked.map((question) => el("button", { type: "button", onclick: () => ask(question) }, question)))] : []));
@@ -251,14 +252,17 @@ function finish(one, data, question) {
     return null;
   }
   const text = data.marked || "The documents do not say.";
-  one.text.className = !data.text ? "answer waiting" : text.length > 60 || text.includes("\n") ? "answer long" : "answer";
+  const isLarge = data.form === "stated" && text.length <= 60 && !text.includes("\n"); // a quotation looks no surer than it is
+  one.text.className = !data.text ? "answer waiting" : isLarge ? "answer" : "answer long";
   const open = (cited) => openPassage(cited.passage, cited);
   const mark = (cited) =>
     el("button", { type: "button", class: "cite", "aria-label": `Source ${cited.number}: ${cited.title || cited.place}`, onclick: () => open(cited) }, `[${cited.number}]`);
   const characters = [...text]; // the places of marks count code points
   const places = new Map(data.citations.map((cited, i) => [cited.at, [cited, i]])); // of several the one before it
   for (const [place, [cited, i]] of [...places].sort(([x], [y]) => y - x)) characters.splice(place, `[${cited.number}]`.length, `\u0004${i}\u0005`);
-  const inline = (words) => words.split(/\u0004(\d+)\u0005/).flatMap((part, i) => (i % 2 ? [mark(data.citations[part])] : part ? [part] : []));
+  // A full stop never stands alone on a line.
+  const inline = (words) => words.split(/\u0004(\d+)\u0005([.,;:!?]*)/).flatMap((part, i, parts) =>
+    (i % 3 === 0 ? [part] : i % 3 === 1 ? [el("span", { class: "whole" }, mark(data.citations[part]), parts[i + 1])] : []));
   one.text.replaceChildren(...drawText(characters.join(""), inline));
   const sources = []; // the citations of each, by number
   for (const cited of data.citations) (sources[cited.number] ??= []).push(cited);
@@ -290,7 +294,10 @@ async function path(actions, data) {
   const cited = new Set(data.citations.map((one) => one.passage));
   const passages = [...new Set([...cited, ...data.context.slice(0, 4)])].slice(0, 8);
   const question = `${data.question} ${data.text}`.slice(0, 4000);
-  const { edges } = await api(under("graph"), { method: "POST", body: { passages, question } });
+  const { nodes, edges } = await api(under("graph"), { method: "POST", body: { passages, question } });
+  // Headings join parts of one document, which says nothing.
+  const paths = nodes.filter(({ type, label }) => type === "passage" && label.includes(" > ")).map(({ label }) => label);
+  const headings = new Set(paths.flatMap((path) => [path, ...path.split(" > ")]));
   const ends = new Map();
   for (const { source, target } of edges) {
     const [name, passage] = source.startsWith("e:") ? [source, target] : [target, source];
@@ -301,7 +308,7 @@ async function path(actions, data) {
   const wanted = (id) => [...ends.keys()].filter((name) => isAsked(name) && ends.get(name).has(id));
   // From a passage that has what is asked of and no citation to one that is cited, by a name that both have.
   const leads = (from, to) => cited.has(from) || wanted(from).some((name) => !ends.get(name).has(to));
-  const bridges = [...ends].filter(([name]) => !isAsked(name)).map(([name, joined]) => ({ name: name.slice(2), joined: [...joined] }))
+  const bridges = [...ends].filter(([name]) => !isAsked(name) && !headings.has(name.slice(2))).map(([name, joined]) => ({ name: name.slice(2), joined: [...joined] }))
     .filter(({ joined }) => joined.some((to) => cited.has(to) && joined.some((from) => from !== to && leads(from, to))));
   if (!bridges.length) return;
   const ids = [...new Set([...cited, ...bridges.flatMap(({ joined }) => joined)])];

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
 from gnnrag.config import DataConfig, IndexConfig
-from gnnrag.errors import ConfigError, DataError
-from gnnrag.io import file_digest
+from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
-from gnnrag.prompts import Prompt, load_prompt
 from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
+from gnnrag.roles.tuned.causal_reader import brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
-from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.config import CommonConfig, Count
+from gnnrag.training.row_sets import RowsConfig
+from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.types import Passage, Question
-
-
-@dataclass
-class RowsConfig:
-    """What is trained on."""
-
-    rows: list[str] = field(default_factory=list)  # files of gnnrag collect-traces
-    prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
-    divide: Literal["folds", "rows"] = "folds"  # questions: by folds, or as the rows' `part` says
-    validation: Annotated[int, Ge(0)] | None = None  # most validation rows, drawn by the seed; null: all
 
 
 @dataclass
@@ -53,7 +40,6 @@ class CorpusConfig:
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     retriever: str = "dense"  # with its default settings
-    licence: str = ""  # of the rows made from it, for the model card
 
 
 @dataclass
@@ -64,7 +50,9 @@ class TrainLanguageConfig(CommonConfig):
     # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find (arXiv 2402.03300)
     stage: Literal["sft", "dpo", "grpo"] = "sft"
     start: str | None = None  # run or checkpoint to go on from, of the stage before
-    data: RowsConfig = field(default_factory=RowsConfig)
+    sets: dict[str, RowsConfig] = field(default_factory=dict)  # by name
+    prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
+    validation: Annotated[int, Ge(0)] | None = None  # most validation rows, drawn by the seed; null: all
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: dict[str, Any] = field(default_factory=dict)  # of peft.LoraConfig; default target_modules: all-linear
     # of the trainer of the stage, by its own names: trl.SFTConfig, DPOConfig, GRPOConfig
@@ -79,79 +67,16 @@ class TrainLanguageConfig(CommonConfig):
 
 
 def check_language(config: TrainLanguageConfig, role: str) -> None:
-    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
-    if not config.data.rows:
-        made = "training/make_rows.py" if role == "reader" else "gnnrag collect-traces"
-        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
+    """Raise ConfigError where settings contradict each other."""
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage != "sft" and role != "thoughts":
         raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not {role}")
-    if config.stage == "grpo" and not config.corpora:
-        raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
+    if config.stage != "sft" and not config.corpora:
+        raise ConfigError(f"stage={config.stage} rates queries by what they retrieve: name the sets in corpora, too")
 
 
-ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
-PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
 AnyRow = VerifierRow | ThoughtsRow | ReaderRow
-
-
-@dataclass
-class RoleRows:
-    """The rows of a role."""
-
-    role: str  # `verifier`, `thoughts` or `reader`
-    prompt: Prompt  # of the role at inference
-    prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
-    rows: list[AnyRow]  # all of them, in the order of the files
-    digests: dict[str, str] = field(default_factory=dict)  # of the files, by name
-
-    @cached_property
-    def by_id(self) -> dict[str, Any]:
-        return {row.id: row for row in self.rows}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """How the prompted role is to ask: a verifier is shown no more passages at once than in its training."""
-        longest = max((len(shown(row)) for row in self.rows), default=0)
-        return {"window": longest} if self.role == "verifier" else {}
-
-    def split(self, config: TrainLanguageConfig, fold: int | None) -> dict[str, Parts]:
-        """Return which questions of each set train, validate and report."""
-        found = {}
-        for name in sorted({row.set for row in self.rows}):
-            rows = [row for row in self.rows if row.set == name]
-            ids = {row.question_id: row.question for row in rows}
-            if config.data.divide == "folds":
-                found[name] = divide(ids, config.folds, fold)
-            else:
-                parts = [dict.fromkeys(row.question_id for row in rows if row.part == part) for part in PART_NAMES]
-                if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:
-                    raise ConfigError(f"question {both[0]!r} of {name} has rows in two parts; give data.divide=folds")
-                found[name] = Parts(*(tuple(part) for part in parts))
-        return found
-
-    def of(self, parts: Mapping[str, Parts], part: str) -> list[AnyRow]:
-        """Return the rows of a part, in their order."""
-        ids = {name: set(getattr(one, part)) for name, one in parts.items()}
-        return [row for row in self.rows if row.question_id in ids[row.set]]
-
-
-def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRows:
-    """Read the rows of a role; `prompt_name` is of another prompt than the role's own.
-
-    Raises DataError: no such file, a line that is no row, or a row that two files have.
-    """
-    prompt = load_prompt(prompt_name or PROMPTS.get(role, role))
-    rows: dict[str, AnyRow] = {}
-    digests = {}
-    for path in map(Path, paths):
-        for number, row in enumerate(read_rows(path, ROWS[role]), start=1):
-            if row.id in rows:
-                raise DataError(path, f"id {row.id!r} stands in another of the files, too", number)
-            rows[row.id] = row
-        digests[path.name] = file_digest(path)
-    return RoleRows(role, prompt, prompt_name, list(rows.values()), digests)
 
 
 def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
@@ -183,9 +108,8 @@ def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
 
 
 def reply_of(row: AnyRow) -> str:
-    """Return the teacher's reply; empty for thoughts of which none helped."""
-    is_silent = isinstance(row, ThoughtsRow) and not (row.fast or row.slow or row.sufficient)
-    return "" if is_silent else chat(row)[-1].content
+    """Return the teacher's reply."""
+    return chat(row)[-1].content
 
 
 def shown(row: AnyRow) -> tuple[Passage, ...]:
@@ -200,15 +124,14 @@ class Examples:
 
     Args:
         network: the model, whose limit of length and whose end tokens count.
-        prompt: name of another prompt than the role's own, or an empty text.
         dropped: counts the rows that are left out, by reason.
 
     Raises:
         ConfigError: the tokenizer's end of a turn would not end a reply.
     """
 
-    def __init__(self, network: Any, tokenizer: Any, config: TrainLanguageConfig, prompt: str) -> None:
-        self.tokenizer, self.config, self.prompt_name = tokenizer, config, prompt
+    def __init__(self, network: Any, tokenizer: Any, config: TrainLanguageConfig) -> None:
+        self.tokenizer, self.config, self.prompt_name = tokenizer, config, config.prompt or ""
         self.context = config.model.context or own_context(network.config, tokenizer)
         self.dropped: Counter[str] = Counter()
         ends = network.generation_config.eos_token_id
@@ -233,11 +156,8 @@ class Examples:
 
     def supervised(self, row: AnyRow) -> list[dict[str, Any]]:
         """Return the teacher's reply to a row; the loss is on the reply."""
-        if not (text := reply_of(row)):
-            self.dropped["without a reply"] += 1
-        elif self.fits(row, text):
-            return [{"prompt": self.prompt(row), "completion": _said(text)}]
-        return []
+        text = reply_of(row)
+        return [{"prompt": self.prompt(row), "completion": _said(text)}] if self.fits(row, text) else []
 
     def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return pairs of replies to a row, the better one first."""
@@ -249,14 +169,14 @@ class Examples:
             if self.fits(row, better, worse)
         ]
 
-    def drawn(self, row: ThoughtsRow, corpora: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def drawn(self, name: str, row: ThoughtsRow, corpus: Any) -> list[dict[str, Any]]:
         """Return the prompt of a row whose replies can be rewarded: its set, its pool and missing gold are known."""
-        if row.set not in corpora:
+        if corpus is None:
             self.dropped["of a set that corpora does not name"] += 1
-        elif "found" not in corpora[row.set](row, ()):
+        elif "found" not in corpus(row, ()):
             self.dropped["with nothing left to find"] += 1
         elif self.fits(row, length=self.config.reply_tokens):
-            return [{"prompt": self.prompt(row), "row": row.id}]
+            return [{"prompt": self.prompt(row), "row": [name, row.id]}]
         return []
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import load_dataset
@@ -16,11 +18,13 @@ from gnnrag.roles.base import Answer, Thoughts, ThoughtsTask, Verdict
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.session import normalised
-from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, reply_of, task_of
-from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
+from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
+from gnnrag.training.report import promotion_metrics
+from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain
 from gnnrag.types import OnProgress, Query
 
 SLOTS = ("fast", "slow")
+TOP = 5  # passages that recall is taken of
 
 
 @dataclass
@@ -33,19 +37,15 @@ class CorpusGain:
     def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
         """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
 
-        `gain` is `gain_of` each gold passage's best rank in any ranking, `found` the share of the gold passages missing
-        in the pool that are in one.
+        `gain` is as in `rows`, `found` the share of the gold passages missing in the pool that a ranking has.
         """
         if not (row.pool and row.gold):
             return {}
-        rankings = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
-        best: dict[str, int] = {}
-        for ranking in rankings:
-            for id_, rank in gold_ranks(ranking.ids, row.gold).items():
-                best[id_] = min(rank, best.get(id_, rank))
-        gain = gain_of(best, row.pool)
+        found = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
+        rankings = [ranking.ids[:DEPTH] for ranking in found]
         missing = set(row.gold) - set(row.pool[:DEPTH])
-        return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
+        new = missing.intersection(id_ for ids in rankings for id_ in ids)
+        return {"gain": gain(rankings, row.pool, row.gold)} | ({"found": len(new) / len(missing)} if missing else {})
 
 
 def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
@@ -60,26 +60,24 @@ def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGa
     return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
 
 
-def reply_pairs(row: ThoughtsRow, config: TrainLanguageConfig) -> list[tuple[str, str]]:
+def reply_pairs(
+    row: ThoughtsRow, recorded: Iterable[str], corpus: CorpusGain | None, config: TrainLanguageConfig
+) -> list[tuple[str, str]]:
     """Return pairs of replies, of which the first gains more, the largest differences of a kind first.
 
-    One thought is exchanged at a time and the other one stays, so that a difference of gains is due to that thought. A
-    candidate competes with the teacher's thought of its own kind; one that no kind is known of, with both.
+    `recorded` are the thoughts in all rows of the question, whoever had them. One thought is exchanged at a time and
+    the other one stays, so that a difference of gains over the row's pool is due to that thought.
     """
-    pairs, task = [], task_of(row)
+    pairs, task, thoughts = [], task_of(row), {slot: getattr(row, slot) for slot in SLOTS}
     assert isinstance(task, ThoughtsTask)
-    for slot in SLOTS:
-        thoughts = {name: getattr(row, name) for name in SLOTS}
-        own = thoughts[slot]
-        if not own:
+    texts = {normalised(text): text for text in recorded}
+    gains = {key: (text, corpus(row, [text]).get("gain", 0.0)) for key, text in texts.items()} if corpus else {}
+    for slot, other in zip(SLOTS, reversed(SLOTS), strict=True):
+        rivals = [query for key, query in gains.items() if key != normalised(thoughts[other] or "")]
+        if not thoughts[slot] or not rivals:
             continue
-        gains = {normalised(own): (own, row.gains.get(slot, 0.0))}
-        other = normalised(str(thoughts["slow" if slot == "fast" else "fast"] or ""))
-        for candidate in row.candidates:
-            if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and normalised(candidate.text) != other:
-                gains.setdefault(normalised(candidate.text), (candidate.text, candidate.gain))
-        best = max(gains.values(), key=lambda query: query[1])
-        worse = [query for query in gains.values() if best[1] - query[1] >= config.margin - 1e-9]
+        best = max(rivals, key=lambda query: query[1])
+        worse = [query for query in rivals if best[1] - query[1] >= config.margin - 1e-9]
         for less in sorted(worse, key=lambda query: query[1])[: config.pairs]:
             replies = [
                 thoughts_chat(task, Thoughts(**thoughts | {slot: text}, chain=row.source.get("chain")))[-1].content
@@ -105,33 +103,28 @@ def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusGain, mal
     return corpus(row, [text for text in (thoughts.fast, thoughts.slow) if text])["found"]
 
 
-def reply_scores(row: AnyRow, result: Any, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
+def reply_scores(row: AnyRow, result: Any, corpus: CorpusGain | None) -> dict[str, float]:
     """Return the metrics of what a role made of a row."""
     if isinstance(row, ReaderRow):
         return answer_scores(row, result)
-    return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpora)
+    return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpus)
 
 
 def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
-    ids = {passage.id for passage in task_of(row).passages}
-    truth, selected = (set(row.gold) or set(row.selected)) & ids, set(verdict.selected)
-    hits = len(selected & truth)
-    precision, recall = hits / max(len(selected), 1), hits / max(len(truth), 1)
-    scores = {"precision": precision, "recall": recall, "f1": 2 * hits / max(len(selected) + len(truth), 1)}
-    if not selected and not truth:  # selecting nothing where there is nothing is right
-        scores = dict.fromkeys(scores, 1.0)
-    return {**scores, "agrees": float(selected == set(row.selected) & ids)}
+    ids = [passage.id for passage in task_of(row).passages]
+    labels = np.array([id_ in (row.gold or row.selected) for id_ in ids], dtype=bool)
+    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected], TOP)
+    return {**scores, "agrees": float(set(verdict.selected) == set(row.selected) & {*ids})}
 
 
-def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
+def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusGain | None) -> dict[str, float]:
     """Compare two thoughts with the teacher's, and measure what they bring."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
-    if reply_of(row):
-        pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
-        scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
-    return scores | (corpora[row.set](row, queries) if row.set in corpora else {})
+    pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
+    scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
+    return scores | (corpus(row, queries) if corpus else {})
 
 
 def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:

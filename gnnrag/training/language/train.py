@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from transformers import EarlyStoppingCallback
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
@@ -20,25 +19,24 @@ from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
 from gnnrag.llm.local import check_causal, find_model
 from gnnrag.parts import build, from_settings
+from gnnrag.prompts import load_prompt
+from gnnrag.roles.tuned.causal_reader import PROMPT
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
-from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Parts
-from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
+from gnnrag.training.base import RunContext
+from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
 from gnnrag.training.language.data import (
     AnyRow,
     Examples,
-    RoleRows,
     TrainLanguageConfig,
     check_language,
-    read_role,
-    reply_of,
+    shown,
     task_of,
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
-from gnnrag.training.loop import TrainingRun
 from gnnrag.training.report import Card, Report
+from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.types import OnProgress
 
 try:
@@ -53,6 +51,7 @@ SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
 )
+PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
 METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
 
 
@@ -63,10 +62,10 @@ TRAINERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-class LanguageTraining(Training):
+class LanguageTraining(LibraryTraining):
     """Training of a language model on a role's rows: supervised, by preferences (stage `dpo`) or rewards (`grpo`).
 
-    Its data are the rows, and what measures thoughts by set.
+    Its data are the sets, and what measures thoughts by set.
     """
 
     role: ClassVar[str]
@@ -74,29 +73,27 @@ class LanguageTraining(Training):
     config: TrainLanguageConfig
 
     def __init__(self, config: TrainLanguageConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.rows: RoleRows = data[0]
         self.corpora: Mapping[str, CorpusGain] = data[1]
-        super().__init__(config, data, fold, context)
+        super().__init__(config, data[0], fold, context)
+        self.prompt = load_prompt(config.prompt or PROMPTS.get(self.role, self.role))
         self.settings = {**self.settings, "role": self.role}
         self.start = tuned_folder(config.start) if config.start else None
         self.record = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
-        inputs: dict[str, Any] = {"rows": self.rows.digests, "prompt": self.rows.prompt.digest}
-        if self.corpora:
-            inputs["corpora"] = {name: one.inputs for name, one in self.corpora.items()}
-        if self.start:
-            inputs["start"] = file_digest(self.start / RECORD)
-        self.inputs = inputs
+        corpora = {name: one.inputs for name, one in self.corpora.items()}
+        start = file_digest(self.start / RECORD) if self.start else None
+        self.inputs = {"rows": self.inputs, "prompt": self.prompt.digest, "corpora": corpora, "start": start}
 
     @classmethod
     def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read the rows, and open what measures thoughts."""
         check_language(config, cls.role)
-        rows = read_role(cls.role, config.data.rows, config.data.prompt or "")
         corpora = config.corpora if cls.role == "thoughts" else {}
-        return rows, {name: open_gain(name, one, on_index) for name, one in corpora.items()}
+        gains = {name: open_gain(name, one, on_index) for name, one in corpora.items()}
+        return super().open(config, context, on_index), gains
 
-    def divide(self) -> dict[str, Parts]:
-        return self.rows.split(self.config, self.fold)
+    def named_rows(self, part: str) -> list[tuple[str, Any]]:
+        """Return the rows of a part, each with the name of its set."""
+        return [(name, row) for name, rows in self.examples(part).items() for row in rows]
 
     # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
@@ -111,50 +108,49 @@ class LanguageTraining(Training):
             raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
         return files.base, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
-    def fit(self, run: TrainingRun) -> Fitted | None:
-        """Train by the trainer of the stage; see `hf_trainer.fit`."""
-        self.best = run.path / "best"
-
-        def save(trainer: Any, fitted: Fitted, folder: Path) -> None:
-            model = self.context.accelerator.unwrap_model(trainer.model)
-            count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-            fitted.facts.update(parameters=count, dropped=dict(self.examples.dropped))
-            model.peft_config["default"].base_model_name_or_path = self._base[1]["name"]
-            model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
-            self.examples.tokenizer.save_pretrained(folder)
-            self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
-
-        return fit(run, self.context, self.trainer, save)
+    def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
+        """Write adapter, tokenizer, record and card."""
+        model = self.context.accelerator.unwrap_model(trainer.model)
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        fitted.facts.update(parameters=count, dropped=dict(self.chats.dropped))
+        model.peft_config["default"].base_model_name_or_path = self._base[1]["name"]
+        model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
+        self.chats.tokenizer.save_pretrained(folder)
+        self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
 
     def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
         config, (base, _), device = self.config, self._base, str(self.context.accelerator.device)
         network, tokenizer = load_model(base, device, config.model.dtype)
-        self.examples = examples = Examples(network, tokenizer, config, self.rows.prompt_name)
+        self.chats = examples = Examples(network, tokenizer, config)
+        thoughts: dict[tuple[str, str], list[str]] = {}  # all of a question, for preferences
+        for name, one in self.sets.items() if config.stage == "dpo" else ():
+            for row in one.examples:
+                thoughts.setdefault((name, row.question_id), []).extend(t for t in (row.fast, row.slow) if t)
 
-        def made(rows: Sequence[Any]) -> list[dict[str, Any]]:
-            if config.stage == "dpo":
-                return [one for row in rows for one in examples.compared(row, reply_pairs(row, config))]
-            if config.stage == "grpo":
-                return [one for row in rows for one in examples.drawn(row, self.corpora)]
-            return [one for row in rows for one in examples.supervised(row)]
+        def made(rows: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            for name, row in rows:
+                corpus = self.corpora.get(name)
+                if config.stage == "dpo":
+                    found += examples.compared(row, reply_pairs(row, thoughts[name, row.question_id], corpus, config))
+                else:
+                    found += examples.drawn(name, row, corpus) if config.stage == "grpo" else examples.supervised(row)
+            return found
 
-        rows = self.rows.of(self.parts, "validation")
-        most = len(rows) if config.data.validation is None else config.data.validation
+        rows = self.named_rows("validation")
+        most = len(rows) if config.validation is None else config.validation
         validation = made(random.Random(config.seed).sample(rows, min(most, len(rows))))
         examples.dropped.clear()
-        training = made(self.rows.of(self.parts, "train"))
+        training = made(self.named_rows("train"))
         dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
-            raise DataError(", ".join(config.data.rows), f"nothing to train on (rows left out: {dropped or 'none'})")
+            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {dropped or 'none'})")
         if dropped:
             self.context.on_note(f"training rows left out: {dropped}")
         cls, settings = TRAINERS[config.stage]
         low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
-        callbacks: list[Any] = [callback]
-        if config.patience and validation:
-            callbacks.append(EarlyStoppingCallback(config.patience))
         more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
             if self.start:
@@ -168,7 +164,7 @@ class LanguageTraining(Training):
                 train_dataset=Dataset.from_list(training),
                 eval_dataset=Dataset.from_list(validation) if validation else None,
                 processing_class=tokenizer,
-                callbacks=callbacks,
+                callbacks=callbacks_of(callback, config.patience, validation),
                 **more,
             )
         except ValueError as error:
@@ -176,54 +172,55 @@ class LanguageTraining(Training):
 
     def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
         """Return the trainer's own settings: ours, and those of the user above them."""
-        stage, values = self.config.stage, common_arguments(folder, self.config.seed)
+        stage = self.config.stage
+        values = common_arguments(folder, self.config.seed, METRICS.get(stage, "loss") if has_validation else None)
         values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
         if stage == "grpo":
             values["max_completion_length"] = self.config.reply_tokens
         else:
             values["max_length"] = None  # what is too long is left out, not cut
-        if has_validation:
-            values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
-            values["metric_for_best_model"] = METRICS.get(stage, "loss")
         return values | self.config.trainer
 
     def reward(
-        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], row: Sequence[str], **_: Any
+        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], row: Sequence[Any], **_: Any
     ) -> list[float]:
         """Return the reward of each reply of a batch, for the trainer."""
         worth = []
-        for turns, tokens, id_ in zip(completions, completion_ids, row, strict=True):
-            one, is_whole = self.rows.by_id[id_], tokens[-1] in self.examples.ends
-            corpus = self.corpora[one.set]
-            worth.append(reward(one, turns[0]["content"], is_whole, corpus, self.config.malformed))
+        for turns, tokens, (name, id_) in zip(completions, completion_ids, row, strict=True):
+            one, is_whole = self.by_id[name, id_], tokens[-1] in self.chats.ends
+            worth.append(reward(one, turns[0]["content"], is_whole, self.corpora[name], self.config.malformed))
         return worth
+
+    @cached_property
+    def by_id(self) -> dict[tuple[str, str], Any]:
+        """The rows by the name of their set and their id."""
+        return {(name, row.id): row for name, one in self.sets.items() for row in one.examples}
 
     # ------------------------------------------------------------------------------------------- report and checkpoint
     def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
         torch.cuda.empty_cache()  # of the trainer
-        rows = [row for row in self.rows.of(self.parts, "report") if reply_of(row) or row.set in self.corpora]
-        rows = rows[self.context.share]
+        rows = self.named_rows("report")[self.context.share]
         metrics = asyncio.run(self._measure(rows)) if rows else []
         report = [
-            {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": one}
-            for row, one in zip(rows, metrics, strict=True)
+            {"set": name, "id": row.id, "question_id": row.question_id, "metrics": one}
+            for (name, row), one in zip(rows, metrics, strict=True)
         ]
         return self.context.gather(report), {}
 
-    async def _measure(self, rows: Sequence[AnyRow]) -> list[dict[str, float]]:
+    async def _measure(self, rows: Sequence[tuple[str, AnyRow]]) -> list[dict[str, float]]:
         llm = {"device": str(self.context.accelerator.device), "dtype": self.config.model.dtype}
         settings = {"path": str(self.best), "llm_settings": llm | self.config.llm_settings}
         role = build("role", {"name": f"{self.role}.tuned", **settings})
 
-        async def one(row: AnyRow) -> dict[str, float]:
+        async def one(name: str, row: AnyRow) -> dict[str, float]:
             session = Session(row.question_id)
-            scores = reply_scores(row, await role(task_of(row), session), self.corpora)
+            scores = reply_scores(row, await role(task_of(row), session), self.corpora.get(name))
             return {**scores, "parse_failure": float(session.by_role[self.role]["parse_failure"] > 0)}
 
         try:
-            return list(await asyncio.gather(*map(one, rows)))
+            return list(await asyncio.gather(*(one(name, row) for name, row in rows)))
         finally:
             await role.close()
 
@@ -232,21 +229,20 @@ class LanguageTraining(Training):
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
         self._describe(folder, record, fitted)
 
-    def facts_of(self, name: str) -> dict[str, Any]:
-        corpus = self.config.corpora.get(name)
-        return {"licence": corpus.licence if corpus else ""}
-
     def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         """Write the record and the card of a folder."""
-        config, prompt, base = self.config, self.rows.prompt, self._base[1]
-        prompted = {**self.rows.settings, "max_tokens": config.reply_tokens}
-        if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
-            own = Path(config.data.prompt)
+        config, prompt, base = self.config, self.prompt, self._base[1]
+        rows = [row for one in self.sets.values() for row in one.examples]
+        prompted: dict[str, Any] = {"max_tokens": config.reply_tokens}
+        if self.role == "verifier":  # is shown no more passages at once than in its training
+            prompted["window"] = max(len(shown(row)) for row in rows)
+        if config.prompt:  # a file of one's own comes along, so that the folder is complete
+            own = Path(config.prompt)
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
                 shutil.copyfile(own, folder / own.name)
-        teachers = sorted({row.teacher for row in self.rows.rows if row.teacher})
-        shown = {
+        teachers = sorted({row.teacher for row in rows if row.teacher})
+        known = {
             "base": Path(base["name"]).name,
             "stage": config.stage,
             "teacher": ", ".join(teachers) or "not stated",
@@ -255,11 +251,11 @@ class LanguageTraining(Training):
         }
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        self.write_card(folder, Card(TITLES[self.role], summary, shown, self.sizes(), notes=dropped), record)
+        self.write_card(folder, Card(TITLES[self.role], summary, known, self.sizes(), notes=dropped), record)
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
-            "rows": self.rows.digests,
+            "rows": self.inputs["rows"],
             "dropped": fitted.facts["dropped"],
             "stage": config.stage,
             "training": to_plain(config),
@@ -271,19 +267,19 @@ class LanguageTraining(Training):
 class VerifierLanguageTraining(LanguageTraining):
     """A language model that reads the listwise prompt of the verifier."""
 
-    role, prefix = "verifier", "verifier-causal"
-    columns = ("precision", "recall", "f1", "parse_failure")
+    role, row, prefix = "verifier", VerifierRow, "verifier-causal"
+    columns = ("recall@5", "pool_recall@5", "precision", "recall", "parse_failure")
 
 
 class ReaderLanguageTraining(LanguageTraining):
     """A causal language model that answers briefly, with the passages that it rests on."""
 
-    role, prefix = "reader", "reader-causal"
+    role, row, prefix = "reader", ReaderRow, "reader-causal"
     columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):
     """A causal language model that writes the next queries."""
 
-    role, prefix = "thoughts", "thoughts-causal"
+    role, row, prefix = "thoughts", ThoughtsRow, "thoughts-causal"
     columns = ("gain", "found", "complete", "agrees", "parse_failure")

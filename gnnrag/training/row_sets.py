@@ -1,53 +1,58 @@
-"""What trainings of verifiers share: files of recorded decisions by set, and how their questions are divided."""
+"""What trainings on rows share: files of rows by set, whose questions are divided as those of any set."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import digest, file_digest
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Parts, SetShare, check_sets, divide
-from gnnrag.training.rows import ShownPassage, VerifierRow, read_rows
+from gnnrag.training.config import SetShare, Use, check_sets
+from gnnrag.training.rows import RowT, ShownPassage, VerifierRow, read_rows
 from gnnrag.types import OnProgress, Passage
 
 
 @dataclass
-class VerifierRowsConfig:
+class RowsConfig:
+    """Rows about the questions of a set."""
+
+    rows: list[str] = field(default_factory=list)  # files, such as of several retrievers or teachers
+    use: Use = "folds"
+    licence: str = ""  # for the model card
+
+
+@dataclass
+class VerifierRowsConfig(RowsConfig):
     """Recorded decisions on the questions of a set."""
 
-    rows: list[str] = field(default_factory=list)  # files verifier.jsonl, such as of several retrievers
-    data: str | None = None  # the set's folder: questions without rows then belong to a fold, too
-    split: str = "dev"  # of that folder
     share: SetShare = 1.0  # factor of the probability that a batch takes its rows, beside the root of their number
-    licence: str = ""  # for the model card
 
 
 @dataclass(frozen=True)
 class RowSet:
     """The examples of a set, and all its questions: texts by id."""
 
-    config: VerifierRowsConfig
+    config: Any  # a `RowsConfig`
     examples: tuple[Any, ...]
-    questions: Mapping[str, str]
-    fingerprint: str
+    texts: Mapping[str, str]
+    inputs: str  # fingerprint of the files
 
 
-def read_set(name: str, config: VerifierRowsConfig) -> tuple[list[VerifierRow], dict[str, str], str]:
+def read_set(name: str, config: RowsConfig, kind: type[RowT]) -> tuple[list[RowT], dict[str, str], str]:
     """Return rows, questions and fingerprint of a set. Raises ConfigError without files, DataError for a bad one."""
     if not config.rows:
-        raise ConfigError(f"sets.{name}.rows is empty: give files of decisions; gnnrag collect-traces writes them")
-    rows = [row for path in config.rows for row in read_rows(path, VerifierRow)]
-    asked = [(row.question_id, row.question) for row in rows]
-    if config.data:
-        asked = [(q.id, q.text) for q in load_dataset(config.data, config.split).questions] + asked
-    content = [[file_digest(Path(path)) for path in config.rows], [id_ for id_, _ in asked]]
-    return rows, dict(asked), digest(content)
+        raise ConfigError(
+            f"sets.{name}.rows is empty: give files of rows; gnnrag collect-traces or training/make_rows.py writes them"
+        )
+    rows = [row for path in config.rows for row in read_rows(path, kind)]
+    if len({row.id for row in rows}) < len(rows):
+        raise DataError(f"sets.{name}.rows", "two of the files have a row of the same id")
+    texts = {row.question_id: getattr(row, "article", "") or row.question for row in rows}
+    return rows, texts, digest([file_digest(Path(path)) for path in config.rows])
 
 
 def seen_of(row: VerifierRow) -> list[ShownPassage]:
@@ -71,15 +76,14 @@ def shown_of(row: VerifierRow, passages: Sequence[Passage]) -> Shown:
 
 
 class RowsTraining(Training):
-    """Training on recorded decisions; its data are the sets by name."""
+    """Training on rows; its data are the sets by name."""
 
-    def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, RowSet] = data
-        super().__init__(config, data, fold, context)
-        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
+    row: ClassVar[type[Any]] = VerifierRow  # what its rows are
+
+    sets: Mapping[str, RowSet]
 
     @classmethod
-    def example(cls, name: str, row: VerifierRow, config: Any) -> Any:
+    def example(cls, name: str, row: Any, config: Any) -> Any:
         """Return what is learned from a row of a set."""
         return row
 
@@ -89,13 +93,9 @@ class RowsTraining(Training):
         check_sets(config.sets)
         sets = {}
         for name, given in config.sets.items():
-            rows, questions, fingerprint = read_set(name, given)
+            rows, questions, fingerprint = read_set(name, given, cls.row)
             sets[name] = RowSet(given, tuple(cls.example(name, row, given) for row in rows), questions, fingerprint)
         return sets
-
-    def divide(self) -> dict[str, Parts]:
-        """Divide all questions of the sets."""
-        return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
 
     def examples(self, part: str) -> dict[str, list[Any]]:
         """Return the examples of a part, by set, in the order of the files."""
@@ -103,6 +103,6 @@ class RowsTraining(Training):
         return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
 
     def facts_of(self, name: str) -> dict[str, Any]:
-        """Return how many decisions of a set there are, and its licence."""
+        """Return how many rows of a set there are, and its licence."""
         one = self.sets[name]
-        return {"decisions": len(one.examples), "licence": one.config.licence}
+        return {"rows": len(one.examples), "licence": one.config.licence}
