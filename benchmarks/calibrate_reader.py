@@ -33,9 +33,9 @@ from gnnrag.config import load_config
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index_config import EmbedderConfig
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
-from gnnrag.roles.tuned.checkpoint import RECORD, load_trained, read_tuned
-from gnnrag.roles.tuned.span_items import WindowMaker, make_item
-from gnnrag.roles.tuned.span_network import SPAN, SpanReader, read_alone, window_maker
+from gnnrag.roles.tuned.checkpoint import RECORD, SPAN, load_trained, read_tuned
+from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_network import SpanReader
 from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.run.rundir import read_seen, seen_hash, write_seen
 from gnnrag.training.reader_data import TrainReaderConfig, articles_apart

@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     import torch
 
 
-def pass_rows(device: torch.device, on_cpu: int, on_gpu: int) -> int:
-    """Return how many rows a forward pass has at inference: on a GPU, a pass of few takes as long as one of many."""
-    return on_cpu if device.type == "cpu" else on_gpu
-
-
 def device_named(name: str, key: str = "device") -> torch.device:
     """Return the device that a setting `key` names (auto, cpu, cuda, cuda:1, mps, ...). ConfigError: it has none."""
     import torch

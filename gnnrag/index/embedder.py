@@ -161,10 +161,7 @@ class SentenceEmbedder(Embedder):
             self.folder, self.weights = str(released_folder()), EMBEDDED_SHA256  # checked when they are loaded
         else:
             self.folder, self.weights = model_folder(config.model)
-        self.backend: str = config.backend
-        if config.backend == "auto":
-            on_cpu = config.device == "cpu" or (config.device == "auto" and not has_gpu())
-            self.backend = "openvino" if on_cpu and find_spec("openvino") else "torch"
+        self.backend = "openvino" if openvino_runs(config.backend, config.device) else "torch"
         self.identity = digest([self.weights, self.backend, config.precision])
         self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
@@ -317,6 +314,28 @@ def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
     return forward
 
 
+def openvino_forward(load: Callable[[], Any], precision: str, weights: str) -> Forward:
+    """Return the sentence-transformers model `load()`, run by OpenVINO, as a function of (tokens, mask).
+
+    It is kept by the digest `weights`. ConfigError where openvino is not installed.
+    """
+
+    def converted() -> Any:
+        model = load()
+        return model, lambda ids, mask: model({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
+
+    try:
+        run = compiled(converted, weights.replace("/", "-").replace(":", "-")[:40], precision)
+    except ImportError as error:
+        raise ConfigError("index.embedder.backend=openvino needs: pip install 'gnnrag[embedded]'") from error
+
+    def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        vectors = run(tokens, mask)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return forward
+
+
 def has_gpu() -> bool:
     """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
     if "torch" not in sys.modules and not any(map(which, _DRIVERS)):
@@ -326,34 +345,35 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-# ----------------------------------------------------------------------------------------------------------- OpenVINO
-def openvino_forward(
-    load: Callable[[], Any], precision: str, weights: str
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Convert the sentence-transformers model `load()` and return it as a function of (tokens, mask).
+def openvino_runs(backend: str, device: str) -> bool:
+    """Tell whether OpenVINO runs a network, given its settings; `auto`: where it is installed and there is no GPU."""
+    on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
+    return backend == "openvino" or (backend == "auto" and on_cpu and find_spec("openvino") is not None)
 
-    It is kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`. `precision` is `f32`, or `bf16` on
-    CPUs that have it (others compute in f32). ConfigError where openvino is not installed.
+
+def compiled(load: Callable[[], Any], name: str, precision: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function of (tokens, mask), both int64 of any shape (batch, length); threads that share it take turns.
+
+    `load` gives a torch module and the function that it computes, of tensors. What is converted is kept in
+    `GNNRAG_CACHE`, else `~/.cache/gnnrag`, under `name`, which changes with the weights; then `load` is not called.
+    `precision` is `f32`, or `bf16` on CPUs that have it (others compute in f32). ImportError: no openvino is installed.
     """
-    try:
-        import openvino as ov
-    except ImportError as error:
-        raise ConfigError("index.embedder.backend=openvino needs: pip install 'gnnrag[embedded]'") from error
-    core = openvino_core()
-    cache = cache_folder() / "openvino"
-    path = cache / f"{weights.replace('/', '-').replace(':', '-')[:40]}-{ov.__version__.split('-')[0]}.xml"
+    import openvino as ov
+
+    path = cache_folder() / "openvino" / f"{name}-{ov.__version__.split('-')[0]}.xml"
     if not (path.exists() and path.with_suffix(".bin").exists()):
-        _keep(converted(load(), ov), path, ov)
+        module, function = load()
+        _keep(_converted(module, function, ov), path, ov)
     # Read back even where it was just converted: saving runs transformations that change the last bits.
-    compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
-    request = compiled.create_infer_request()
+    core = openvino_core()
+    network = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    request, lock = network.create_infer_request(), threading.Lock()
 
-    def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        vectors = request.infer({"input_ids": tokens, "attention_mask": mask})[compiled.output(0)]
-        vectors = np.asarray(vectors, dtype=np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    def run(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with lock:
+            return np.array(request.infer([tokens, mask])[network.output(0)], np.float32)
 
-    return forward
+    return run
 
 
 @cache
@@ -366,22 +386,22 @@ def openvino_core() -> Any:
     return ov.Core()
 
 
-def converted(model: Any, ov: Any) -> Any:
+def _converted(module: Any, function: Callable[..., Any], ov: Any) -> Any:
     import torch
 
-    class Encoder(torch.nn.Module):
+    class Traced(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = model.eval()
+            self.module = module.eval()
 
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            return self.model({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
+        def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return function(tokens, mask)  # type: ignore[no-any-return]
 
     # Two rows of 16 tokens: tracing with one row would bake the batch size in.
-    example = {"input_ids": torch.ones(2, 16, dtype=torch.long), "attention_mask": torch.ones(2, 16, dtype=torch.long)}
-    with warnings.catch_warnings():
+    example = torch.ones(2, 16, dtype=torch.long)
+    with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
-        return ov.convert_model(Encoder(), example_input=example)
+        return ov.convert_model(Traced(), example_input=(example, example))
 
 
 def _keep(network: Any, path: Path, ov: Any) -> None:

@@ -183,10 +183,7 @@ def birth_date(text: str) -> DateKey | None:
     span = _lifespan(text)
     if span and not re.match(r"\W*(?:r\.|reigned|died|d\.)", span[0]) and (date := _first_date(span[0])):
         return date
-    born = re.search(rf"\b(?:[Bb]orn|b\.)\b(?: [^.;()]{{0,80}}?)??(?=[ ,(]+(?:on |in |c\. )?(?:{_DATE_START}))", text)
-    if born:
-        return _first_date(text[born.end() : born.end() + 40])
-    born = re.search(r"\b[Bb]orn\b", text)
+    born = re.search(r"\b(?:[Bb]orn|b\.)", text)
     return _first_date(text[born.end() : born.end() + 120]) if born else None
 
 
@@ -263,8 +260,8 @@ def parse_comparison(question: str, reading: Reading) -> Comparison | None:
         return None
     else:
         names = choices
-        first = _passage_of(names[0], reading)
-        passages = (first, _passage_of(names[1], reading, first))  # type: ignore[assignment]
+        first = reading.about(names[0])
+        passages = (first, reading.about(names[1], first))  # type: ignore[assignment]
     clause = folded
     for name in names:
         clause = clause.replace(fold(name), " ")
@@ -272,13 +269,6 @@ def parse_comparison(question: str, reading: Reading) -> Comparison | None:
     role = None if attribute == "predicate" else _ROLE.search(clause)
     is_younger, is_place = bool(_YOUNGER.search(clause)), bool(_PLACES.search(clause))
     return Comparison(names, passages, attribute, is_younger, role.group(1) if role else "", yes_no, is_place)
-
-
-def _passage_of(name: str, reading: Reading, but: int | None = None) -> int | None:
-    named = [(passage, end - start) for passage, start, end in reading.named(fold(name)) if passage != but]
-    if named and named[0][1] * 2 >= len(fold(name).split()):
-        return named[0][0]
-    return reading.about(name, but)
 
 
 def _choices(question: str, yes_no: bool) -> tuple[str, str] | None:

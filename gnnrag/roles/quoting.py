@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
 from gnnrag.text.normalise import FUNCTION_WORDS, WORD
-from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
+from gnnrag.text.sentences import BLANK_LINE, ENDING, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
 
@@ -56,11 +56,16 @@ _LEANING = re.compile(
     r"as a result|at this|at these|after (?:this|that)|during (?:this|these))\b",
     re.IGNORECASE,
 )
-_END = re.compile(r"[.!…。！][\"'”’)\]*]*$")
 _TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
+# A heading that its sentence says again: `Blood tests Blood tests are`, `Colon polyps Polyps are`.
+_AGAIN = re.compile(
+    r"^(?=[A-Z])(?:(\w{3,})\b[^.,;:(]{0,60}? (?=\1\b)|[^.,;:(]{0,60}?\b(\w{3,}) (?=[A-Z])(?=(?:An? |The )?(?i:\2)\b))"
+)
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
-_ITEM = re.compile(r"(?<=[a-z)\d]) (?=[A-Z][a-z]+\b)")
+_START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
+_LATIN = re.compile(r"[a-z]{2}")  # the words that we know for verbs are English
+_QUESTION = re.compile(r"[?？؟፧՞][\"'”’)\]*]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,6 @@ def statements(text: str) -> tuple[Statement, ...]:
     """Return the statements of a passage's text, in order."""
     stated, position = [], 0
     text = without_citations(beginning(text, MAX_PASSAGE))  # `[2]` there is none of ours
-    common = frozenset(re.findall(r"\b[a-z]{3,}\b", text))
     for block in _lists(BLANK_LINE.split(text)):
         is_list = "\n" in block or bool(_BULLET.search(block))
         if len(parse_row(block)) > 1 or (is_list and count_words(block) >= LEAST_WORDS):
@@ -86,9 +90,10 @@ def statements(text: str) -> tuple[Statement, ...]:
             continue
         for sentence in split_sentences(block):
             for part in _unglued(" ".join(sentence.split())):
-                tidy = _listed(_without_heading(part, common))
+                tidy = _AGAIN.sub("", part)
                 if _is_statement(tidy):
-                    stated.append(Statement(tidy, position, _leans(tidy)))
+                    leans = bool(_LEANING.match(tidy)) and not _EXPLETIVE.match(tidy)
+                    stated.append(Statement(tidy, position, leans))
                 position += 1
     return tuple(stated)
 
@@ -109,71 +114,24 @@ def _lists(blocks: Iterable[str]) -> Iterator[str]:
 
 def _is_line(block: str) -> bool:
     """Tell whether a block is short and no sentence: an item without its bullet, or a row of an unread table."""
-    return 0 < count_words(block) <= SHORT_LINE and not _END.search(block) and ":" not in block
+    return 0 < count_words(block) <= SHORT_LINE and not ENDING.search(block) and ":" not in block
 
 
 def _unglued(sentence: str) -> list[str]:
     """Cut before a word that can only open a sentence; what was cut off without a stop is a heading, or a list."""
     cuts = [m.start() for m in _GLUED.finditer(sentence) if m.group(1) in _STARTERS]
-    parts = [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
-    # A list that a colon opens ends with its last item.
-    return [f"{p.rstrip(' ,;')}." if i < len(cuts) and _is_list(p) else p for i, p in enumerate(parts)]
-
-
-def _leans(text: str) -> bool:
-    return bool(_LEANING.match(text)) and not _EXPLETIVE.match(text)
-
-
-def _is_list(text: str) -> bool:
-    lead, colon, items = text.partition(": ")
-    return bool(colon and len(lead.split()) > 2 and _VERB.search(lead) and len(_ITEM.findall(items)) > 0)
-
-
-def _without_heading(sentence: str, common: frozenset[str]) -> str:
-    """Drop what stands in front of a sentence without a stop: a heading, or all those of a table of contents."""
-    verb = _VERB.search(sentence)
-    at = _repeat(sentence)
-    if verb is None or at:
-        return sentence[at:]
-    inner = [m for m in _TRANSITION.finditer(sentence, 0, verb.end()) if m.group(1) not in FUNCTION_WORDS]
-    # One capital may be a name's; that of a word which the text writes small, or several, is none.
-    if len(inner) > 1 or (inner and inner[-1].group(2).lower() in common):
-        return sentence[inner[-1].start(2) :]
-    return sentence
-
-
-def _repeat(sentence: str) -> int:
-    """Return where a sentence begins that says the heading before it again: `Blood tests Blood tests are`; else 0."""
-    matches = list(_WORD.finditer(sentence))[:12]
-    words = [m.group().lower().rstrip("s") for m in matches]
-    for count in range(1, len(words) - 3):
-        start, head = matches[count].start(), sentence[: matches[count].start()]
-        if re.search(r"[.,;:]", head) or head.count("(") > head.count(")"):
-            return 0
-        is_again = words[count] in (words[0], words[count - 1]) or f"({matches[0].group()})" in sentence[start:]
-        if sentence[start].isupper() and is_again:
-            article = matches[count - 1]
-            return article.start() if article.group() in ("A", "An", "The") else start
-    return 0
-
-
-def _listed(sentence: str) -> str:
-    """Put semicolons between items of a list that lost its line breaks: `include: Back pain Painful urination`."""
-    lead, colon, items = sentence.partition(": ")
-    if not colon or not _VERB.search(lead) or re.search(r"[;,]", items) or len(_ITEM.findall(items)) < 2:
-        return sentence
-    rows = [row.strip() for row in _ITEM.split(items.rstrip("."))]
-    small = [row[0].lower() + row[1:] if row[1:2].islower() else row for row in rows if row]
-    return f"{lead}: {'; '.join(small)}."
+    return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
 def _is_statement(text: str) -> bool:
     words = text.split()
     return (
-        LEAST_WORDS <= len(words) <= MOST_WORDS
-        and bool(_END.search(text))
-        and (text[0].isupper() or text[0].isdigit() or text[0] in "\"'“‘(*")
-        and bool(_VERB.search(text.lower()))
+        count_words(text) >= LEAST_WORDS
+        and len(words) <= MOST_WORDS
+        and bool(ENDING.search(text))
+        and not _QUESTION.search(text)
+        and bool(_START.match(text))
+        and (bool(_VERB.search(text.lower())) or not _LATIN.search(text))
         and not _POINTER.search(text.lower())
         and (":" in text or sum(m.group(1) not in FUNCTION_WORDS for m in _TRANSITION.finditer(text)) < HEADINGS)
         and sum(w[:1].isupper() for w in words) <= 0.6 * len(words)
@@ -187,8 +145,10 @@ OVERLAP, PASSAGE, LENGTH, SHORTNESS, LEANING = 0.7, 0.3, 0.3, 0.1, 0.05
 EASY, TERSE = 30, 8  # words: a statement pays for more than the one, and for fewer than the other
 KEPT = 50_000  # vectors of statements
 SAMPLED = 5_000  # passages that the frequencies of words are counted in
-REDUNDANCY = 0.5  # what a statement loses for being like a chosen one
-ALIKE = 0.7  # and from which share of common words on it is a repetition
+# A brief quotation has further statements where they add words of the question. On 50 questions of that guide, cosine
+# with the reference rose from .599 to .64 and more, ROUGE-L did not fall.
+MOST, BRIEF, NEAR, NEWS = 3, 80, 0.85, 0.5
+ALIKE = 0.7  # from which share of common words on a statement is a repetition
 WEAKEST = 0.7  # a further statement fits at least so well as this share of the best one's fit
 
 
@@ -237,7 +197,13 @@ class Quoter:
         confidence = round(min(1.0, max(0.0, best / 2)), 4)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
-        chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
+        asked, is_long = content_stems(beginning(task.question.text)), task.style == "long"
+        if not is_long:  # what is added says of what the question is about: its rarest word is in the passage
+            about = max(asked, key=lambda stem: (self._weight(stem), stem), default="")
+            has = [about in content_stems(passage.content) for passage in task.passages]
+            fits = np.where([has[u.passage] or i == fits.argmax() for i, u in enumerate(units)], fits, -1.0)
+        says, words = partial(self._share, asked), task.words if is_long else BRIEF
+        chosen = choose(units, fits, says, words, is_long)
         shown = in_order([units[i] for i in chosen])
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = with_marks((one.text, (n + 1,)) for n, one in shown)
@@ -290,21 +256,26 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
     return units
 
 
-def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
-    """Return the units to quote, best first: `words` in all at most, but for the first."""
-    best = float(fits.max())
-    nearest, left = np.zeros(len(units)), list(range(len(units)))
-    chosen: list[int] = []
-    room = words
-    while left:
-        at = max(left, key=lambda i: (fits[i] - REDUNDANCY * best * nearest[i], -i))
+def choose(
+    units: Sequence[Unit], fits: np.ndarray, says: Callable[[frozenset[str]], float], words: int, is_long: bool
+) -> list[int]:
+    """Return the units to quote, best first: `words` in all at most, but for the first.
+
+    `says` gives the weighted share of the question that stems say; unless the quotation is long, a further unit has to
+    say words of the question that the ones before do not.
+    """
+    least = fits.max() * (WEAKEST if is_long else NEAR)
+    chosen, left, said = list[int](), np.flatnonzero(fits >= least).tolist(), frozenset[str]()
+    while left and (is_long or len(chosen) < MOST):
+        gains = {i: says(said | units[i].stems) - says(said) for i in left}
+        at = max(left, key=lambda i: (fits[i] + bool(chosen) * NEWS * gains[i], -i))
         chosen.append(at)
-        room -= count_words(units[at].text)
-        for i in left:
-            nearest[i] = max(nearest[i], similarity(units[i].stems, units[at].stems))
+        said |= units[at].stems
+        words -= count_words(units[at].text)
         left = [
             i for i in left
-            if i != at and nearest[i] < ALIKE and fits[i] >= WEAKEST * best and count_words(units[i].text) <= room
+            if i != at and similarity(units[i].stems, units[at].stems) < ALIKE
+            and count_words(units[i].text) <= words and (is_long or says(said | units[i].stems) > says(said))
         ]  # fmt: skip
     return chosen
 

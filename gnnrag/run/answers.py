@@ -10,7 +10,7 @@ from typing import Any, Literal
 from gnnrag.datasets.chunk import document_of
 from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED
-from gnnrag.text.sentences import content_words, sentence_spans
+from gnnrag.text.sentences import span_of
 from gnnrag.types import Passage, Prediction
 
 
@@ -89,7 +89,6 @@ class Answer:
 
 
 FOUND = 3  # passages of a hop
-_LONGEST = 200  # words of a sentence that are looked for
 _MARK = re.compile(r"\[(\d{1,4}(?:, \d{1,4})*)\]")
 
 
@@ -166,22 +165,6 @@ def _cited(
         is_held = id_ in one.get("borne_out_by", (id_,))
         citations.append(Citation(number, at, sentence, id_, passage.title, where(passage), start, end, is_held))
     return text, tuple(citations)
-
-
-def span_of(text: str, *wanted: str) -> tuple[int, int]:
-    """Return where a text says the first of these: where it stands, or the sentence that has most of its words.
-
-    Of several that do, the one with most of the next one's, else the first.
-    """
-    words = r"\s+".join(re.escape(word) for word in wanted[0].split()[:_LONGEST])
-    if len(wanted) == 1 and words and (found := re.search(words, text)):
-        return found.span()
-    sets = [content_words(one) for one in wanted]
-    return max(
-        sentence_spans(text),
-        key=lambda span: [len(words & content_words(text[slice(*span)])) for words in sets],
-        default=(0, len(text)),
-    )
 
 
 def where(passage: Passage) -> str:

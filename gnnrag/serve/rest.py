@@ -23,11 +23,12 @@ from gnnrag.index.filters import LONGEST as LONGEST_FILTER
 from gnnrag.index.index import Index
 from gnnrag.index.tables import local_folder
 from gnnrag.io import well_formed
-from gnnrag.run.answers import Answer, span_of, where
+from gnnrag.run.answers import Answer, where
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
 from gnnrag.serve.jobs import Job
 from gnnrag.serve.settings import Right
+from gnnrag.text.sentences import span_of
 from gnnrag.types import Passage
 
 router = APIRouter(prefix="/api")

@@ -8,11 +8,12 @@ from textwrap import shorten
 
 import numpy as np
 
-from gnnrag.text.normalise import FUNCTION_WORDS, MARKS, NO_BLANKS, cached, terms, word_set
+from gnnrag.text.normalise import FUNCTION_WORDS, MARKS, NO_BLANKS, cached, terms, word_set, words
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
 MAX_SENTENCE = 4_000  # a longer one is taken for several
 MAX_PASSAGE = 20_000  # characters of a passage that the offline reader reads
+_LONGEST = 200  # words of a sentence that are looked for
 _NEAR = 200  # characters before a limit in which a blank to cut at is looked for
 
 
@@ -42,7 +43,7 @@ def _end(text: str, start: int, limit: int) -> int:
 
 # What ends a sentence by itself: Chinese, Devanagari, Arabic, Armenian, Ethiopic, Burmese, Khmer, Tibetan, Mongolian.
 _FULL_STOPS = "。！？｡।॥؟۔։።፧፨။៕។༎།᠃"
-ENDING = re.compile(rf"[.!?…{_FULL_STOPS}][\"'”’)\]]*$")
+ENDING = re.compile(rf"[.!?…{_FULL_STOPS}][\"'”’)\]*]*$")
 BLANK_LINE = re.compile(r"\n\s*\n")
 # Marks around words may stand there, too: quotation marks, brackets, Markdown's bold.
 _BREAK = re.compile(
@@ -129,22 +130,27 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(w for w in terms(text) if w not in FUNCTION_WORDS and len(w) > 1)
 
 
+def span_of(text: str, *wanted: str) -> tuple[int, int]:
+    """Return where a text says the first of these: where it stands, or the sentence that has it, or most of its words.
+
+    Of several that do, the one with most of the next one's, else the first.
+    """
+    parts = r"\s+".join(re.escape(word) for word in wanted[0].split()[:_LONGEST])
+    if len(wanted) == 1 and parts and (found := re.search(parts, text)):
+        return found.span()
+    sets, whole = [content_words(one) for one in wanted], " ".join(words(wanted[0]))
+
+    def key(span: tuple[int, int]) -> list[int]:
+        said, has = content_words(text[slice(*span)]), whole in " ".join(words(text[slice(*span)]))
+        return [has, *(len(one & said) for one in sets)]
+
+    return max(sentence_spans(text), key=key, default=(0, len(text)))
+
+
 def excerpt(text: str, wanted: str, limit: int = 400) -> str:
-    """Return whole sentences around the one that shares most words with what is wanted: `limit` characters, about."""
-    sentences = [" ".join(sentence.split()) for sentence in split_sentences(text)]
-    if not sentences:
-        return ""
-    asked = content_words(wanted)
-    first = last = max(range(len(sentences)), key=lambda i: (len(asked & content_words(sentences[i])), -i))
-    size = len(sentences[first])
-    while True:
-        nearby = [i for i in (last + 1, first - 1) if 0 <= i < len(sentences) and size + len(sentences[i]) <= limit]
-        if not nearby:
-            break
-        size += len(sentences[nearby[0]]) + 1
-        first, last = min(first, nearby[0]), max(last, nearby[0])
-    shown = shorten(" ".join(sentences[first : last + 1]), 3 * limit, placeholder=" ...")
-    return f"{'... ' if first else ''}{shown}{' ...' if last + 1 < len(sentences) else ''}"
+    """Return the text from the sentence on that shares most words with what is wanted: `limit` characters at most."""
+    start, _ = span_of(text, wanted, wanted)
+    return ("... " if start else "") + shorten(text[start:], limit, placeholder=" ...")
 
 
 def similarity(a: frozenset[str], b: frozenset[str]) -> float:

@@ -11,14 +11,8 @@ from torch import Tensor, nn
 
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.roles.tuned.checkpoint import round_weights
-from gnnrag.roles.tuned.span_items import make_item
-from gnnrag.roles.tuned.span_network import (
-    SpanReader,
-    over_all,
-    read_alone,
-    relative_logits,
-    window_maker,
-)
+from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts, check_sets
 from gnnrag.training.loop import Rows, Trainer, means_of_sets

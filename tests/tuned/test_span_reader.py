@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from gnnrag.errors import ArtefactError
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights
-from gnnrag.roles.tuned.span_items import Candidate, SpanItem, kind_of, padded, places_of, token_range
-from gnnrag.roles.tuned.span_network import (
-    SpanReader,
+from gnnrag.roles.tuned.span_items import (
+    Candidate,
+    SpanItem,
+    kind_of,
     likely_spans,
+    padded,
+    places_of,
     read_alone,
     read_item,
-    relative_logits,
+    token_range,
     window_maker,
 )
+from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.training.reader import span_loss
 from gnnrag.training.reader_data import make_example
 from gnnrag.types import Passage
@@ -61,7 +63,8 @@ def place(item: SpanItem, passage: int, words: str) -> tuple[int, int, int]:
 
 def test_a_passage_is_read_with_the_sentence_that_leads_to_it(folder: Path) -> None:
     config = network_config(folder)
-    bridge = window_maker(config).tokenizer.decode(item_of(config, QUESTIONS[0].text, shown("a", "b")).windows[1].ids)
+    (_, window) = item_of(config, QUESTIONS[0].text, shown("a", "b")).windows
+    bridge = window_maker(config).tokenizer.decode(window.ids, skip_special_tokens=False)
     assert "father" in bridge.split("[SEP]")[1].replace(" ", "")
 
 
@@ -69,8 +72,9 @@ def test_likely_spans_are_candidates(folder: Path) -> None:
     chances = torch.full((2, 30, 2), -16.0)
     chances[0, 2, 0], chances[0, 4, 1], chances[1, 3, 0], chances[1, 1, 1] = -1.0, -1.0, -0.5, -0.1
     chances[0, 29, 1] = -0.2  # 28 tokens are too many, and an end before its beginning is none
-    assert likely_spans(chances, 2)[0] == (0, 2, 4) and (1, 3, 1) not in likely_spans(chances, 4000)
-    assert all(0 <= last - first < 24 for _, first, last in likely_spans(chances, 4000))
+    every = likely_spans(chances.numpy(), 4000)
+    assert likely_spans(chances.numpy(), 2) == every[:2] and every[0] == (0, 2, 4) and (1, 3, 1) not in every
+    assert all(0 <= last - first < 24 for _, first, last in every)
     item = item_of(network_config(folder), QUESTIONS[0].text, shown("a", "b"))
     assert item.candidate(place(item, 0, "born in London")) == Candidate("born in London", 0, 17, 31)
     assert item.candidate(place(item, 0, ".")) is None, "it says nothing"
@@ -83,10 +87,12 @@ def test_answers_are_the_likeliest_spans_and_windows_compete(folder: Path) -> No
     for passage, words, value in ((0, "Lord Byron", 5.0), (1, "Lord Byron", 4.0), (0, "London", 4.5)):
         window, first, last = place(item, passage, words)
         logits[window, first, 0], logits[window, last, 1] = value, value
-    found = read_item(item, logits, 4)
+    found = read_item(item, list(logits.numpy()), 4)
     between = "London. Her father was Lord Byron"  # it begins as one of them and ends as another
     assert [f.one.text for f in found] == ["Lord Byron", between, "London"] and found[0].one.passage == 0
-    total = (relative_logits(item, logits)[:, 1:].exp().sum((0, 1)) + 1).log()  # of all text, and of no answer
+    relative = relative_logits(item, logits)
+    total = (relative[:, 1:].exp().sum((0, 1)) + 1).log()  # of all text, and of no answer
+    torch.testing.assert_close(over_all(relative), total)
     assert found[0].span == pytest.approx(10 - total.sum().item(), abs=1e-4) and found[0].odds == pytest.approx(10)
     both = np.exp(10) + np.exp(8)  # a name in two passages is one answer
     assert found[0].chance == pytest.approx(both / (both + np.exp(9.5) + np.exp(9)), abs=1e-4)
@@ -116,26 +122,6 @@ def test_what_is_found_is_that_of_an_item_alone(folder: Path) -> None:
     assert read_alone(model, [item_of(config, "Who?", [])]) == [[]]
 
 
-@pytest.mark.slow
-def test_a_handful_of_questions_is_learned_by_heart(folder: Path) -> None:
-    config = network_config(folder)
-    model, windows = make_reader(config), window_maker(config)
-    examples = [make_example(q, shown(*q.gold), windows) for q in QUESTIONS[:3]]
-    optimizer = torch.optim.AdamW([{**g, "lr": 0.01 * g.pop("scale", 1)} for g in model.parameter_groups()])
-    losses = []
-    for _ in range(60):
-        logits = model([example.item for example in examples])
-        loss = torch.stack([span_loss(e, own) for e, own in zip(examples, logits, strict=True)]).sum()
-        losses.append(loss.item())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert losses[-1] < 0.3 * losses[0]
-    read = read_alone(model.eval(), [example.item for example in examples])
-    assert [found[0].one.text for found in read] == [q.answers[0] for q in QUESTIONS[:3]]
-    assert all(found[0].chance > 0.5 and found[0].odds > 0 for found in read)
-
-
 def test_the_span_loss_is_that_of_each_window_and_of_all_together(folder: Path) -> None:
     example = make_example(QUESTIONS[0], shown("a", "b"), window_maker(network_config(folder)))
     windows = example.item.windows
@@ -162,25 +148,3 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     fresh = make_reader(config)
     round_weights(fresh)
     assert read_alone(model, [item]) == read_alone(fresh, [item])
-    assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
-
-
-def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
-    path = make_span(folder)
-    record = read_tuned(path, "reader", ["span"])
-    other = network_config(tmp_path, train_layers=2)
-    with pytest.raises(ArtefactError, match="trained on the base"):
-        load_trained(path, record, SpanReader, _changed(Path(other.base)))
-
-
-def _names(path: Path) -> list[str]:
-    from safetensors import safe_open
-
-    with safe_open(path / "model.safetensors", "pt") as weights:
-        return list(weights.keys())
-
-
-def _changed(base: Path) -> str:
-    config = json.loads((base / "config.json").read_text("utf-8"))
-    (base / "config.json").write_text(json.dumps({**config, "note": "another"}))
-    return str(base)

@@ -169,17 +169,22 @@ def save_trained(folder: Path, model: Any, facts: Mapping[str, Any]) -> None:
     write_tuned(folder, TunedRecord(model.role, model.kind, base, asdict(model.config), dict(facts)))
 
 
+def trained_settings(folder: Path, record: TunedRecord, schema: type, base: str | None) -> Any:
+    """Return the settings of a checkpoint's network, its base in place of `base` None; ArtefactError: not that base."""
+    config: Any = read_settings(schema, record.settings, folder)
+    if expected := record.base.get("weights"):
+        config.base = base or config.base
+        if model_folder(config.base)[1] != expected:
+            raise ArtefactError(f"{folder}: it was trained on the base {record.base['name']!r}, not on {config.base!r}")
+    return config
+
+
 def load_trained(folder: Path, record: TunedRecord, network: Any, base: str | None = None) -> Any:
     """Return a checkpoint of `save_trained` as a network of this class, for inference; `base` None: that of the record.
 
     ArtefactError: damaged, of another architecture or version, or made from another base than is there.
     """
-    config: Any = read_settings(network.schema, record.settings, folder)
-    if expected := record.base.get("weights"):
-        config.base = base or config.base
-        if model_folder(config.base)[1] != expected:
-            raise ArtefactError(f"{folder}: it was trained on the base {record.base['name']!r}, not on {config.base!r}")
-    model = network(config)
+    model = network(trained_settings(folder, record, network.schema, base))
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
 

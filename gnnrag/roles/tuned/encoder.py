@@ -16,7 +16,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.devices import device_named, pass_rows
+from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.tuned.checkpoint import load_encoder, load_tokenizer, load_trained, read_tuned, role_folder
@@ -110,7 +110,7 @@ class NextHopEncoder(nn.Module):
 
     def forward(self, rows: Sequence[Sequence[int]], questions: Tensor, chains: Tensor) -> Tensor:
         """Return the queries (n, dim) of token rows; those of like length share a pass."""
-        order, size = sorted(range(len(rows)), key=lambda i: len(rows[i])), pass_rows(questions.device, *ROWS)
+        order, size = sorted(range(len(rows)), key=lambda i: len(rows[i])), ROWS[questions.device.type != "cpu"]
         parts = []
         for start in range(0, len(order), size):
             tokens = [torch.tensor(rows[i], dtype=torch.int64) for i in order[start : start + size]]

@@ -13,34 +13,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.devices import device_named
 from gnnrag.parts import part
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search, with_marks
-from gnnrag.roles.comparing import Finding, compare, fold
+from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter, units_of
 from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole
-from gnnrag.roles.tuned.span_items import Candidate, Found, SpanItem, WindowMaker, make_item
+from gnnrag.roles.tuned.span_items import (
+    Candidate,
+    Found,
+    SpanItem,
+    SpanNetwork,
+    WindowMaker,
+    make_item,
+    opened,
+    read_alone,
+    window_maker,
+)
 from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
 from gnnrag.text.questions import answer_style
-from gnnrag.text.sentences import BLANK_LINE, split_sentences
+from gnnrag.text.sentences import BLANK_LINE, span_of
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage, Question
-
-if TYPE_CHECKING:
-    from gnnrag.roles.tuned.span_network import SpanReader
 
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
-FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 
 
 @part("role", "reader.tuned")
@@ -96,17 +101,12 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
 
     @cached_property
-    def model(self) -> SpanReader:
+    def model(self) -> SpanNetwork:
         """The network."""
-        from gnnrag.roles.tuned.span_network import opened  # imports torch, which a search does not need
-
-        device = str(device_named(self.settings.device, "reader.device"))
-        return opened(self.folder, self.fingerprint, self.settings.base, device)
+        return opened(self.folder, self.fingerprint, self.settings.base, self.settings.device)
 
     @cached_property
     def _windows(self) -> WindowMaker:
-        from gnnrag.roles.tuned.span_network import window_maker
-
         return window_maker(self.model.config)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
@@ -183,19 +183,20 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             return exact
         passages = {passage.id: passage for each in task.passages if (passage := _without_rows(each)).text}
         (answer,) = await self._batcher([replace(task, passages=tuple(passages.values()), style="short")])
-        cited = [(id_, _sentence_with(answer.text, passages[id_].text, task.question.text)) for id_ in answer.support]
-        if answer.flags or not cited:
+        if answer.flags or not answer.support:
             return Answer("")
-        return replace(answer, citations=tuple(Citation(sentence, (id_,), (id_,)) for id_, sentence in cited))
+        texts = [(id_, passages[id_].text) for id_ in answer.support]
+        said = [(id_, text[slice(*span_of(text, answer.text, task.question.text))]) for id_, text in texts]
+        return replace(answer, citations=tuple(Citation(" ".join(s.split()), (id_,), (id_,)) for id_, s in said))
 
     def _answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         styles = [task.style or answer_style(task.question.text) for task in tasks]
         short = [i for i, style in enumerate(styles) if style == "short"]
         answers = dict(zip(short, self._short([tasks[i] for i in short]), strict=True))
         stated = {i: answer for i, answer in answers.items() if answer.text or tasks[i].style == "short"}
-        # A few sentences are quoted in place of an answer that is not sure.
+        # Sentences are quoted in place of an answer that is not sure.
         asked = {
-            i: replace(task, style="long", words=FEW_WORDS) if i in answers else replace(task, style=styles[i])
+            i: replace(task, style="sentence" if i in answers else styles[i])
             for i, task in enumerate(tasks)
             if i not in stated
         }
@@ -204,8 +205,6 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return [stated[i] for i in range(len(tasks))]
 
     def _short(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
-        from gnnrag.roles.tuned.span_network import read_alone
-
         most = self.settings.max_passages
         items = [make_item(task.question.text, task.passages[:most], self._windows) for task in tasks]
         compared = [compare(item.asked.question, item.asked.reading) for item in items]
@@ -256,13 +255,6 @@ def _without_rows(passage: Passage) -> Passage:
     """Return a passage without the rows of tables: what they say is exact, or unknown."""
     blocks = [block for block in BLANK_LINE.split(passage.text) if len(parse_row(block)) < 2]
     return replace(passage, text="\n\n".join(blocks))
-
-
-def _sentence_with(answer: str, text: str, question: str) -> str:
-    """Return the sentence of a text that has an answer, or most of the question's words."""
-    asked, words = content_stems(question), fold(answer)
-    sentences = [" ".join(sentence.split()) for sentence in split_sentences(text)]
-    return max(sentences, key=lambda each: (words in fold(each), len(asked & content_stems(each))), default="")
 
 
 def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:

@@ -1,29 +1,56 @@
-"""What a span reader reads of a question: windows of tokens, candidate answers, and what words say of them."""
+"""What a span reader reads of a question, and finds: windows of tokens, candidates, what words say of them, answers.
+
+Torch is imported where it runs the network; OpenVINO does without it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import logsumexp
 
-from gnnrag.index.embedder import BUCKET
+from gnnrag.devices import device_named
+from gnnrag.index.embedder import BUCKET, compiled, openvino_runs, released_folder, uncut_tokeniser
+from gnnrag.io import WEIGHTS, digest, file_digest
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import DATE_RE, Reading, fold
+from gnnrag.roles.tuned.checkpoint import SPAN, load_tokenizer, load_trained, read_tuned, trained_settings
 from gnnrag.text.normalise import find_words
 from gnnrag.text.questions import expected_type, question_word
 from gnnrag.text.sentences import beginning, sentence_spans
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage
 
-# A text that spells a control token (`[SEP]`) is read as the characters that it is.
-_PLAIN = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 _TITLE = 24  # most tokens of a title
+_FLOOR = -30.0  # log-probability of a span that is none
+_LONGEST = 24  # tokens of an answer
+
+
+@dataclass
+class SpanReaderConfig:
+    """The network; a checkpoint names all of it."""
+
+    base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
+    question_tokens: Annotated[int, Ge(4)] = 48  # read of a question
+    bridge_tokens: Annotated[int, Ge(0)] = 40  # read of the sentence that leads to a passage; 0: none
+    text_tokens: Annotated[int, Ge(16)] = 176  # of a window on a passage
+    spans: Annotated[int, Ge(1)] = 20  # the likeliest ones are candidates
+    train_layers: Annotated[int, Ge(0)] | None = 3  # top layers of the encoder that are trained; null: all
+    precision: Literal["f32", "bf16"] = "f32"  # of the encoder at inference
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +61,11 @@ class Window:
     passage: int  # number of the passage
     first: int  # position of the first token of the text
     spans: np.ndarray  # (tokens of the text, 2) int32: the characters each covers
+
+    @property
+    def text(self) -> slice:
+        """Where the tokens of the text stand."""
+        return slice(self.first, self.first + len(self.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,37 +119,41 @@ class SpanItem:
 
 
 class WindowMaker:
-    """Cuts token windows (fast tokenizer of transformers); a longer text gives several that overlap by a quarter."""
+    """Cuts token windows; a longer text gives several that overlap by a quarter.
 
-    def __init__(self, tokenizer: Any, question_tokens: int, bridge_tokens: int, text_tokens: int) -> None:
-        self.tokenizer = tokenizer
-        self.limits = (question_tokens, bridge_tokens, text_tokens)
-        self.pad = tokenizer.pad_token_id or 0
-        self._open = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
-        self._close = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    `marks` open a window, end a part and fill a row; `limits` are the most tokens of question, bridge and text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, marks: tuple[str, str, str | None], limits: tuple[int, int, int]) -> None:
+        self.tokenizer, self.limits = tokenizer, limits
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        # A text that spells a control token (`[SEP]`) is read as the characters that it is.
+        tokenizer.encode_special_tokens = True
+        self.open, self.close, self.pad = (tokenizer.token_to_id(mark) or 0 if mark else 0 for mark in marks)
 
     def windows(
         self, question: str, titles: Sequence[str], texts: Sequence[str], bridges: Sequence[str]
     ) -> list[Window]:
         """Return the windows of a question, in the order of its passages; every passage has at least one."""
         most_question, most_bridge, most_text = self.limits
-        lead = [self._open, *self._ids(question)[:most_question], self._close]
+        lead = [self.open, *self._ids(question)[:most_question], self.close]
         found = []
         for number, (title, text, bridge) in enumerate(zip(titles, texts, bridges, strict=True)):
             head = list(lead)
             if bridge and most_bridge:
-                head += [*self._ids(bridge)[:most_bridge], self._close]
+                head += [*self._ids(bridge)[:most_bridge], self.close]
             head += self._ids(title + ".")[:_TITLE] if title else []
-            encoded = self.tokenizer(text, return_offsets_mapping=True, **_PLAIN)
-            ids, spans = encoded["input_ids"], np.array(encoded["offset_mapping"], np.int32).reshape(-1, 2)
+            encoded = self.tokenizer.encode(text, add_special_tokens=False)
+            ids, spans = encoded.ids, np.array(encoded.offsets, np.int32).reshape(-1, 2)
             shared = most_text // 4
             for start in range(0, max(1, len(ids) - shared), most_text - shared):
-                row = (*head, *ids[start : start + most_text], self._close)
+                row = (*head, *ids[start : start + most_text], self.close)
                 found.append(Window(row, number, len(head), spans[start : start + most_text]))
         return found
 
     def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, **_PLAIN)["input_ids"])
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def padded(windows: Sequence[Window], pad: int, rows: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -262,3 +298,110 @@ def make_item(question: str, passages: Sequence[Passage], maker: WindowMaker) ->
     titles = [p.title for p in reading.passages]
     windows = maker.windows(question, titles, reading.texts, bridges(question, reading))
     return SpanItem(Asked(question, reading), tuple(windows))
+
+
+# -------------------------------------------------------------------------------------------------- what is found there
+@dataclass(frozen=True)
+class SpanNetwork:
+    """A network with trained weights, whatever runs it; a `SpanReader` is used as one, too."""
+
+    config: SpanReaderConfig
+    # (tokens, mask) to each token's logits of beginning and end, less those of the first: (windows, length, 2)
+    read: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    rows: int = 1  # windows of a forward pass: on a CPU, several take as long one by one
+
+
+@lru_cache(maxsize=2)  # the indexes of a server share the network
+def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> SpanNetwork:
+    """Return the network of a checkpoint; on a CPU by OpenVINO where that is installed and the encoder is ours.
+
+    ConfigError: there is no such device. ArtefactError: see `load_trained`.
+    """
+    record = read_tuned(folder, "reader", (SPAN,))
+
+    def load() -> Any:
+        from gnnrag.roles.tuned.span_network import SpanReader
+
+        model = load_trained(folder, record, SpanReader, base)
+        return model, model.logits
+
+    config = trained_settings(folder, record, SpanReaderConfig, base)
+    if config.base != "embedded" or not openvino_runs("auto", device):
+        return load()[0].to(device_named(device, "reader.device"))  # type: ignore[no-any-return]
+    name = "span-" + digest([record.base, file_digest(folder / WEIGHTS)])[:32]
+    return SpanNetwork(config, compiled(load, name, config.precision))
+
+
+def window_maker(config: SpanReaderConfig) -> WindowMaker:
+    """Return what cuts windows; ConfigError: no tokenizer."""
+    limits = config.question_tokens, config.bridge_tokens, config.text_tokens
+    if config.base == "embedded":  # importing transformers takes seconds, and its file says all
+        return WindowMaker(uncut_tokeniser(released_folder()), ("[CLS]", "[SEP]", "[PAD]"), limits)
+    known = load_tokenizer(config.base)
+    marks = known.cls_token or known.bos_token, known.sep_token or known.eos_token, known.pad_token
+    return WindowMaker(known.backend_tokenizer, marks, limits)
+
+
+def read_alone(network: Any, items: Sequence[SpanItem], pad: int = 0) -> list[list[Found]]:
+    """Return the answers that the network finds in each item, best first, whatever else is among the items.
+
+    Windows of like lengths are read together, and filler rows keep batches of one shape.
+    """
+    distinct = {w.ids: w for item in items for w in item.windows}.values()
+    known: dict[tuple[int, ...], np.ndarray] = {}
+    for _, alike in groupby(sorted(distinct, key=_blocks), _blocks):
+        rows = list(alike)
+        for start in range(0, len(rows), network.rows):
+            part = rows[start : start + network.rows]
+            known |= zip((w.ids for w in part), network.read(*padded(part, pad, network.rows)), strict=False)
+    return [read_item(item, [known[w.ids] for w in item.windows], network.config.spans) for item in items]
+
+
+def _blocks(window: Window) -> int:
+    return -(-len(window.ids) // BUCKET)
+
+
+def read_item(item: SpanItem, logits: Sequence[np.ndarray], count: int) -> list[Found]:
+    """Return the answers that the logits of an item's windows give, best first, of its `count` likeliest spans.
+
+    `logits` has an array (at least its tokens, 2) for each window.
+    """
+    if not item.windows:
+        return []
+    relative = np.full((len(item.windows), max(len(w.ids) for w in item.windows), 2), -np.inf)
+    for row, own, window in zip(relative, logits, item.windows, strict=True):
+        row[window.text] = own[window.text]
+    # over all text of the item, and one zero: no answer
+    logs = relative - np.logaddexp(0.0, logsumexp(relative, axis=(0, 1)))
+    masses = np.exp(logs).sum(1)
+    spans: dict[Candidate, tuple[int, int, int]] = {}
+    for place in likely_spans(logs, 4 * count):
+        one = item.candidate(place)
+        if one is not None and len(spans) < count:
+            spans.setdefault(one, place)
+    answers: dict[str, list[Candidate]] = {}
+    for one in spans:
+        answers.setdefault(one.key, []).append(one)
+    likelihood = {one: float(logs[w, first, 0] + logs[w, last, 1]) for one, (w, first, last) in spans.items()}
+    summed = {key: math.fsum(math.exp(likelihood[one]) for one in same) for key, same in answers.items()}
+    total = math.fsum(summed.values())
+    found = []
+    for key, (best, *_) in answers.items():
+        at, first, last = spans[best]
+        begin, end = np.exp(logs[at, [first, last], [0, 1]]).tolist()
+        odds = float(relative[at, first, 0] + relative[at, last, 1])
+        values = (likelihood[best], begin, end, *masses[at].tolist(), odds)
+        found.append(Found(best, summed[key] / total, *values))
+    return sorted(found, key=lambda one: -one.chance)
+
+
+def likely_spans(chances: np.ndarray, count: int) -> list[tuple[int, int, int]]:
+    """Return (window, first token, last token) of the likeliest spans, best first.
+
+    `chances` has each token's log-probability of beginning and ending the answer, shape (windows, length, 2).
+    """
+    ends = np.pad(chances[..., 1], ((0, 0), (0, _LONGEST - 1)), constant_values=-np.inf)
+    scores = chances[..., :1] + sliding_window_view(ends, _LONGEST, axis=1)  # (windows, first, last - first)
+    best = [at for at in np.argsort(-scores, axis=None, kind="stable")[:count] if scores.flat[at] > _FLOOR]
+    places = zip(*np.unravel_index(np.array(best, int), scores.shape), strict=True)
+    return [(int(window), int(first), int(first + more)) for window, first, more in places]
