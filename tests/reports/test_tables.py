@@ -171,7 +171,7 @@ FOLLOWED = [
         ("HippoRAG 2", HIPPO2), ("MGranRAG Qwen3-8B T=3", ["MGranRAG d5e5ab5", "preset=official"]))),
     *((f"graphsearch/{table}", row, [*more, "data.chunk_words=300", "data.chunk_overlap=38"])
       for table in ("table1", "table2") for row, more in (
-        ("LightRAG", [*SHOWN, "LightRAG 1.5.7", "mode=hybrid", "profile=released"]),
+        ("LightRAG", [*SHOWN, "LightRAG 1.5.7", "mode=hybrid", "profile=released", "answer.style=long"]),
         ("PathRAG", [*SHOWN, "PathRAG 32567bf", "profile=released"]),
         ("HyperGraphRAG", [*SHOWN, "HyperGraphRAG a804827", "extract.format=hyper", "profile=released"]),
         ("GS + HyperGraphRAG", ["GraphSearch, the paper", "extract.format=hyper"]))),
