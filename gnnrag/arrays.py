@@ -1,16 +1,13 @@
-"""Lists of integers in two arrays, rows of Arrow columns; dataclasses of these as files."""
+"""Lists of integers in two arrays, and rows of Arrow columns."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import feather
 from scipy import sparse
 
 T = TypeVar("T")
@@ -122,74 +119,3 @@ class Rows(Sequence[T]):
 def texts(strings: Iterable[str]) -> Rows[str]:
     """Store strings in an Arrow array."""
     return Rows([pa.array(strings, pa.large_string())])
-
-
-# -------------------------------------------------------------------------------------------------------------- files
-def put_json(path: Path, data: Any) -> None:
-    """Write JSON on one line."""
-    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8", errors="surrogatepass")
-
-
-def get_json(path: Path) -> Any:
-    """Read JSON."""
-    return json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
-
-
-def save(folder: Path, value: Any, name: str = "value") -> None:
-    """Write an array, JSON data, or a dataclass of such, `Lists`, `Rows` of strings and dataclasses.
-
-    Matrices of floating-point numbers and strings get files of their own, which `load` maps into memory.
-    """
-    if isinstance(value, np.ndarray):
-        np.save(folder / f"{name}.npy", value)
-        return
-    if not is_dataclass(value):
-        put_json(folder / f"{name}.json", value)
-        return
-    arrays: dict[str, np.ndarray] = {}
-    plain: dict[str, Any] = {}
-    for field in fields(value):
-        part, path = getattr(value, field.name), f"{name}.{field.name}"
-        if isinstance(part, Lists):
-            arrays |= {f"{field.name}.indptr": part.indptr, f"{field.name}.values": part.values}
-        elif isinstance(part, Rows):
-            table = pa.table({"text": part.columns[0]})
-            feather.write_feather(table, folder / f"{path}.arrow", compression="uncompressed")
-        elif is_dataclass(part) or (isinstance(part, np.ndarray) and part.ndim == 2 and part.dtype.kind == "f"):
-            save(folder, part, path)
-        elif isinstance(part, np.ndarray):
-            arrays[field.name] = part
-        elif not field.name.startswith("_"):
-            plain[field.name] = part
-    np.savez(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
-    put_json(folder / f"{name}.json", plain)
-
-
-def load(folder: Path, kind: Any, name: str = "value") -> Any:
-    """Return what `save` wrote: a `kind`, its tuples as lists, arrays of float16 as float32."""
-    if kind is np.ndarray:
-        return _mapped(folder / f"{name}.npy")
-    values = get_json(folder / f"{name}.json")
-    if not is_dataclass(kind):
-        return values
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
-        for key, array in stored.items():
-            part, is_lists, _ = key.partition(".")
-            values[part] = Lists(stored[f"{part}.indptr"], stored[f"{part}.values"]) if is_lists else array
-    hints = get_type_hints(kind)
-    for field in fields(kind):
-        path = f"{name}.{field.name}"
-        if (folder / f"{path}.npy").is_file():
-            values[field.name] = _mapped(folder / f"{path}.npy")
-        elif (folder / f"{path}.arrow").is_file():
-            values[field.name] = Rows([feather.read_table(folder / f"{path}.arrow", memory_map=True).column(0)])
-        elif (folder / f"{path}.json").is_file():
-            hint = hints[field.name]
-            inner: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
-            values[field.name] = load(folder, inner, path)
-    return kind(**values)  # type: ignore[operator]
-
-
-def _mapped(path: Path) -> np.ndarray:
-    rows = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    return rows.astype(np.float32) if rows.dtype == np.float16 else rows

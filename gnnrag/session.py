@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +19,11 @@ T = TypeVar("T")
 def normalised(text: str) -> str:
     """Return a query with case folded and spaces collapsed. Two queries are the same if these are equal."""
     return " ".join(text.casefold().split())
+
+
+def same(query: Query) -> Query:
+    """Return what equal queries of a question have in common: case, spaces and `origin` do not tell them apart."""
+    return replace(query, text=normalised(query.text), origin="")
 
 
 @dataclass
@@ -44,8 +49,8 @@ class Session:
     cost: float = 0.0
     cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
-    counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # queries already in the counts
-    rankings: dict[Query, Ranking] = field(default_factory=dict)  # what equal queries gave before, see `Loop.search`
+    counted: set[Query] = field(default_factory=set)  # queries already in the counts, as `same` returns them
+    rankings: dict[Query, Ranking] = field(default_factory=dict)  # what equal queries gave before, likewise
     traceback: str = ""  # of the first part that raised, for the log
     failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
 
@@ -56,7 +61,7 @@ class Session:
     def count_queries(self, queries: Sequence[Query]) -> None:
         """Count retriever calls, and how many of them repeat an earlier query of this question."""
         for query in queries:
-            key = _same(query)
+            key = same(query)
             self.counts["retriever_calls"] += 1
             self.counts["duplicate_query"] += int(key in self.counted)
             self.counted.add(key)
@@ -101,10 +106,9 @@ class Session:
 
     def check(self) -> None:
         """Raise BudgetError when a limit is passed."""
-        usage = self.usage()
         limits = (
-            ("calls", usage["llm_calls"], self.budget.max_calls),
-            ("tokens", usage["prompt_tokens"] + usage["completion_tokens"], self.budget.max_tokens),
+            ("calls", self.total("calls"), self.budget.max_calls),
+            ("tokens", self.total("prompt_tokens") + self.total("completion_tokens"), self.budget.max_tokens),
             ("seconds", time.monotonic() - self.started, self.budget.max_seconds),
             ("cost", self.cost, self.budget.max_cost),
         )
@@ -112,22 +116,21 @@ class Session:
             if limit is not None and used > limit:
                 raise BudgetError(f"budget.max_{name}={limit} is used up ({used:g}); raise it or set it to null")
 
+    def total(self, name: str) -> int:
+        """Return the sum of a counter over all roles."""
+        return sum(row[name] for row in self.by_role.values())
+
     def usage(self) -> dict[str, Any]:
         """Return the counters as plain JSON data."""
-        total = {k: sum(r[k] for r in self.by_role.values()) for k in ("calls", "prompt_tokens", "completion_tokens")}
         return {
-            "llm_calls": total["calls"],
-            "prompt_tokens": total["prompt_tokens"],
-            "completion_tokens": total["completion_tokens"],
+            "llm_calls": self.total("calls"),
+            "prompt_tokens": self.total("prompt_tokens"),
+            "completion_tokens": self.total("completion_tokens"),
             "cost": round(self.cost, 8),
             "retriever_calls": self.counts["retriever_calls"],
             "roles": {r: {k: round(v, 8) for k, v in sorted(row.items())} for r, row in sorted(self.by_role.items())},
             "flags": {k: v for k, v in sorted(self.counts.items()) if v and k != "retriever_calls"},
         }
-
-
-def _same(query: Query) -> tuple[Hashable, ...]:
-    return (normalised(query.text), query.channel, query.retriever, query.vector, query.filter)
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:

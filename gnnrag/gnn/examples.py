@@ -73,7 +73,8 @@ class ExampleSet:
     """Examples of some questions on one index, prepared once and read from disk afterwards, one file a question.
 
     `gold` are the right items of each question: corpus positions of passages, or node ids of entities. `key` is what
-    else decides a subgraph: the index's artefacts, features, sizes. `preparer` is called only for what is not on disk.
+    else decides a subgraph: the index's artefacts, features, sizes. `preparer` is called only for what is not on disk:
+    subgraphs that are new, and the vectors of the nodes' texts, which the network reads if `with_texts`.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class ExampleSet:
         folder: Path,
         key: Any,
         progress: Callable[[int], None] = lambda done: None,
+        with_texts: bool = True,
     ) -> None:
         self.questions, self._gold, self._preparer = list(questions), list(gold), preparer
+        self._with_texts = with_texts
         self._files = [folder / f"{digest([VERSION, key, q.text])[:24]}.npz" for q in self.questions]
         self._make(progress)
 
@@ -117,7 +120,8 @@ class ExampleSet:
 
     def _subgraph(self, i: int) -> Subgraph:
         subgraph = read_subgraph(self._files[i])
-        return replace(subgraph, node_vectors=self._preparer().node_vectors(subgraph.nodes))
+        vectors = self._preparer().node_vectors(subgraph.nodes) if self._with_texts else subgraph.node_vectors
+        return replace(subgraph, node_vectors=vectors)
 
 
 def write_subgraph(path: Path, subgraph: Subgraph) -> None:

@@ -54,7 +54,7 @@ def artefact(
     settings: Callable[[Any], Any] | None = None,
     load: Callable[[Any, Path], Any] | None = None,
 ) -> Callable[[Callable[[Work], tuple[Any, Counts]]], Callable[[Work], tuple[Any, Counts]]]:
-    """Register a function that returns an artefact's value, as `arrays.save` takes it, and counts for its record.
+    """Register a function that returns an artefact's value, as `save_arrays` takes it, and counts for its record.
 
     Args:
         inputs: names of the artefacts that it reads, or a function of the settings that returns them.

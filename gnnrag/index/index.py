@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnrag import arrays
 from gnnrag.config import DataConfig, IndexConfig, RoleConfig
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.chunk import Chunking
@@ -30,12 +29,15 @@ from gnnrag.index.tables import (
     ValueTable,
     is_remote,
     latest_version,
+    load_arrays,
     local_folder,
     names_in,
     passage_rows,
     place_of,
     pull,
     push,
+    put_json,
+    save_arrays,
     undone_on_failure,
     write_passages,
 )
@@ -122,7 +124,7 @@ class Index:
             folder, artefact = self.folder(name), ARTEFACTS[name]
             try:
                 self._values[name] = (
-                    artefact.load(self, folder) if artefact.load else arrays.load(folder, artefact.kind)
+                    artefact.load(self, folder) if artefact.load else load_arrays(folder, artefact.kind)
                 )
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
@@ -219,10 +221,10 @@ class Index:
         def write(new: Path) -> dict[str, Any]:
             value, counts = ARTEFACTS[name].make(work)
             if value is not None:
-                arrays.save(new, value)
+                save_arrays(new, value)
             record = {"key": self.artefact_key(name), "passages": self.table.key, "tables": work.tables}
             seconds = round(time.perf_counter() - started, 3)
-            arrays.put_json(new / RECORD, {**record, "seconds": seconds, "counts": counts})
+            put_json(new / RECORD, {**record, "seconds": seconds, "counts": counts})
             return counts
 
         counts = write_folder(folder, write)

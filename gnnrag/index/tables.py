@@ -1,4 +1,4 @@
-"""Lance tables of an index: its passages, and values that were computed of single texts."""
+"""What an index stores: Lance tables of passages and of values of single texts, arrays of artefacts beside them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import lance
 import numpy as np
@@ -18,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
+from pyarrow import feather
 
-from gnnrag.arrays import Rows
+from gnnrag.arrays import Lists, Rows
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
 from gnnrag.io import cache_folder, well_formed, write_folder
@@ -379,6 +381,72 @@ def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+# -------------------------------------------------------------------------------------------------- arrays of artefacts
+def put_json(path: Path, data: Any) -> None:
+    """Write JSON on one line."""
+    path.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "surrogatepass")
+
+
+def save_arrays(folder: Path, value: Any, name: str = "value") -> None:
+    """Write an array, JSON data, or a dataclass of such, `Lists`, `Rows` of strings and dataclasses.
+
+    Matrices of floating-point numbers and strings get files of their own, which `load_arrays` maps into memory.
+    """
+    if isinstance(value, np.ndarray):
+        np.save(folder / f"{name}.npy", value)
+        return
+    if not is_dataclass(value):
+        put_json(folder / f"{name}.json", value)
+        return
+    arrays: dict[str, np.ndarray] = {}
+    plain: dict[str, Any] = {}
+    for field in fields(value):
+        part, path = getattr(value, field.name), f"{name}.{field.name}"
+        if isinstance(part, Lists):
+            arrays |= {f"{field.name}.indptr": part.indptr, f"{field.name}.values": part.values}
+        elif isinstance(part, Rows):
+            table = pa.table({"text": part.columns[0]})
+            feather.write_feather(table, folder / f"{path}.arrow", compression="uncompressed")
+        elif is_dataclass(part) or (isinstance(part, np.ndarray) and part.ndim == 2 and part.dtype.kind == "f"):
+            save_arrays(folder, part, path)
+        elif isinstance(part, np.ndarray):
+            arrays[field.name] = part
+        elif not field.name.startswith("_"):
+            plain[field.name] = part
+    np.savez(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+    put_json(folder / f"{name}.json", plain)
+
+
+def load_arrays(folder: Path, kind: Any, name: str = "value") -> Any:
+    """Return what `save_arrays` wrote: a `kind`, its tuples as lists, arrays of float16 as float32."""
+    if kind is np.ndarray:
+        return _mapped(folder / f"{name}.npy")
+    values = json.loads((folder / f"{name}.json").read_text("utf-8", "surrogatepass"))
+    if not is_dataclass(kind):
+        return values
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
+        for key, array in stored.items():
+            part, is_lists, _ = key.partition(".")
+            values[part] = Lists(stored[f"{part}.indptr"], stored[f"{part}.values"]) if is_lists else array
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        path = f"{name}.{field.name}"
+        if (folder / f"{path}.npy").is_file():
+            values[field.name] = _mapped(folder / f"{path}.npy")
+        elif (folder / f"{path}.arrow").is_file():
+            values[field.name] = Rows([feather.read_table(folder / f"{path}.arrow", memory_map=True).column(0)])
+        elif (folder / f"{path}.json").is_file():
+            hint = hints[field.name]
+            inner: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
+            values[field.name] = load_arrays(folder, inner, path)
+    return kind(**values)  # type: ignore[operator]
+
+
+def _mapped(path: Path) -> np.ndarray:
+    rows = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 
 # -------------------------------------------------------------------------------------------------------- object stores

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag import arrays
 from gnnrag.arrays import Lists
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError, DataError, LLMError
@@ -34,6 +33,7 @@ from gnnrag.graphs.synonyms import (
 from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
+from gnnrag.index.tables import load_arrays
 from gnnrag.index.work import Extract
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import CurateTask, SummaryTask
@@ -55,7 +55,7 @@ def _extractor(index: Any) -> Extractor:
 
 def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
     """Return one Extraction per passage; an empty one where nothing is known."""
-    rows = index.table_of("extraction").take(arrays.load(folder, list)).to_pylist()
+    rows = index.table_of("extraction").take(load_arrays(folder, list)).to_pylist()
     return [Extraction() if row is None else Extraction.from_json(json.loads(row)) for row in rows]
 
 
@@ -116,7 +116,7 @@ def _unit_rows(halves: np.ndarray) -> np.ndarray:
 
 
 def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
-    stored: EntityKnowledge = arrays.load(folder, EntityKnowledge)
+    stored: EntityKnowledge = load_arrays(folder, EntityKnowledge)
     graph = replace(stored.graph, facts=[tuple(fact) for fact in stored.graph.facts])  # type: ignore[misc]
     vectors = _unit_rows(stored.entity_vectors), _unit_rows(stored.statement_vectors)
     return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)

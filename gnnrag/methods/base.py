@@ -110,10 +110,8 @@ def mean_deviation_cut(
         kept |= {i for i in order if values[i] >= mean + deviation}
     else:
         kept |= chosen
-    for id_ in order:
-        if len(kept & set(order)) >= min(floor, len(order)):
-            break
-        kept.add(id_)
+    missing = max(0, floor - sum(i in kept for i in order))
+    kept.update([i for i in order if i not in kept][:missing])
     result = [i for i in order if i in kept]
     return CutResult(tuple(result[:max_final]), mean, deviation)
 

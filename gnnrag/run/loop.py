@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import BudgetError, GnnragError, described
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
-from gnnrag.session import Budget, Session, normalised
+from gnnrag.session import Budget, Session, same
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
 
 if TYPE_CHECKING:
@@ -152,10 +152,7 @@ class Loop:
         self, queries: Sequence[Query], question: Question, session: Session, round_: int
     ) -> list[Ranking]:
         """Rank each query, counted and traced."""
-        if question.seeds:
-            queries = [replace(query, seeds=question.seeds) for query in queries]
-        if session.filter:
-            queries = [replace(query, filter=session.filter) for query in queries]
+        queries = [replace(q, seeds=question.seeds or q.seeds, filter=session.filter or q.filter) for q in queries]
         session.count_queries(queries)
         rankings = await self.search(queries, session)
         for query, ranking in zip(queries, rankings, strict=True):
@@ -169,13 +166,13 @@ class Loop:
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Rank queries without counting or tracing them (`_retrieve` does that).
 
-        The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched. Within a
-        question, case, spaces and `origin` do not tell queries apart: the first spelling is ranked, and only once.
+        The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched. Of equal
+        queries of a question (`same`) the first spelling is ranked, and only once.
         """
         for query in queries:
             if not query.text.strip() or query.channel not in self.retrievers[query.retriever].channels:
                 raise ValueError(f"a method proposed what its retriever cannot search: {query}")
-        keys = [replace(query, text=normalised(query.text), origin="") for query in queries]
+        keys = [same(query) for query in queries]
         new: dict[Query, Query] = {}
         for key, query in zip(keys, queries, strict=True):
             if key not in session.rankings:

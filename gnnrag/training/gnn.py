@@ -26,10 +26,11 @@ from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalT
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
+from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext, Training
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress
@@ -94,8 +95,8 @@ class GNNSet:
     @property
     def inputs(self) -> dict[str, Any]:
         """Fingerprints that the set's examples depend on."""
-        stages = {name: self.index.artefact_key(name) for name in needed_stages(self.settings, self.is_kb)}
-        return {"data": self.data.fingerprints, "index": stages}
+        names = needed_stages(self.settings, self.config.index)
+        return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in names}}
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
         """Return an example for each question of the set."""
@@ -111,16 +112,17 @@ class GNNSet:
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
         s = self.settings
         key = [self.inputs["index"], s.gnn.features, s.gnn.seed_weight, to_plain(s.prune)]
-        return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
+        folder = Path(s.cache) / self.name
+        return ExampleSet(questions, gold, lambda: self.preparer, folder, key, progress, s.gnn.node_text)
 
 
-def needed_stages(settings: TrainGNNConfig, is_kb: bool) -> tuple[str, ...]:
+def needed_stages(settings: TrainGNNConfig, index: IndexConfig) -> tuple[str, ...]:
     """Return the index stages that training reads; stage 1 looks at no text but that of the relations."""
     if settings.stage == "completion":
         return ENTITY_STAGES
     if settings.gnn.mode != "entity":
         return NODE_STAGES
-    return entity_stages(settings.gnn.link_vectors, "none" if is_kb else "dense")
+    return entity_stages(settings.gnn.link_vectors, "none" if index.extract.is_kb else "dense")
 
 
 def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GNNSet:
@@ -128,7 +130,7 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GN
     config = settings.sets[name]
     d = config.data
     data = load_dataset(**vars(d))
-    stages = needed_stages(settings, config.index.extract.is_kb)
+    stages = needed_stages(settings, config.index)
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
     return GNNSet(name, config, data, index, settings)
 
@@ -182,7 +184,6 @@ class GNNTraining(Training):
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets; make the subgraphs of their questions, where questions are asked."""
-        check_sets(config.sets)
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}

@@ -27,11 +27,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 @pytest.mark.parametrize(("name", "dots"), CASES)
 def test_nothing_that_fails_is_read(index: Index, name: str, dots: list[str]) -> None:
-    settings = dict(dot.split("=", 1) for dot in dots)
-    settings = {key: {"false": False}.get(value, value) for key, value in settings.items()}
+    settings = {key: {"false": False}.get(value, value) for key, value in (dot.split("=", 1) for dot in dots)}
+    if name not in ("single", "bdtr"):  # the network that reads is slow, and what it is given is in the context
+        settings["roles.reader"] = "oracle"
     condition = "id NOT IN ('p1', 'p3')"
-    plain = index.ask(COMPOSITIONAL, method=name, settings=settings)
-    answer = index.ask(COMPOSITIONAL, method=name, settings=settings, filter=condition)
+    plain, answer = (index.ask(COMPOSITIONAL, method=name, settings=settings, filter=f) for f in (None, condition))
     assert answer.error is None and plain.error is None, (answer.error, plain.error)
     assert not HIDDEN & set(answer.ranking) and not HIDDEN & {p.id for p in answer.context}
     assert "Vera Lindqvist was a Swedish" not in repr(answer.trace), "the text of p1"
