@@ -12,7 +12,7 @@ import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import StoppedError
+from gnnrag.errors import ConfigError, StoppedError
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label, stop_flag
@@ -52,6 +52,8 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config: Any = load_config(kind.schema, source, overrides)
+    if not config.sets:
+        raise ConfigError("sets: name at least one, as the files in configs/train do")
     context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)

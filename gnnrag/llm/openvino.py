@@ -65,16 +65,16 @@ class Pipeline(Engine):
             config.stop_strings, config.include_stop_str_in_output = {*request.stop}, True
         if request.schema is not None:
             try:
-                config.structured_output_config = StructuredOutputConfig(regex=pattern_of(request.schema))
+                pattern = pattern_of(request.schema).replace("\\ ", " ")  # it would warn of each marked blank
+                config.structured_output_config = StructuredOutputConfig(regex=pattern)
             except ValueError as error:
                 logger.warning("a schema is not enforced, only parsed for (%s)", error)
         return config
 
     def _reply(self, result: Any, job: Job, prompt: int) -> Reply:
         tokens = list(result.m_generation_ids[0])
-        text = self.tokenizer.own.decode(tokens, skip_special_tokens=True)
         has_ended = len(tokens) < job.request.max_tokens or tokens[-1] in self._ends
-        return job.reply(text, prompt, len(tokens), has_ended)
+        return job.reply(self.tokenizer.own.decode(tokens), prompt, len(tokens), has_ended)
 
 
 class _Tokenizer:

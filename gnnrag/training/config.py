@@ -88,12 +88,6 @@ class SetConfig:
     licence: str = ""  # for the model card
 
 
-def check_sets(sets: Mapping[str, Any]) -> None:
-    """Raise ConfigError where there is no set."""
-    if not sets:
-        raise ConfigError("sets: name at least one, as the files in configs/train do")
-
-
 PART_NAMES = ("train", "validation", "report")
 
 

@@ -16,7 +16,7 @@ from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.training.composing import bare_title, compose, facts_of
-from gnnrag.training.config import SetConfig, TrainConfig, check_sets
+from gnnrag.training.config import SetConfig, TrainConfig
 from gnnrag.types import OnProgress, Question
 
 STAGES = ("embeddings",)
@@ -51,12 +51,11 @@ class TrainEncoderConfig(TrainConfig):
 
 
 def check_encoder(config: TrainEncoderConfig) -> None:
-    """Raise ConfigError where there is no set, or a set of first hops has no second ones."""
+    """Raise ConfigError where a set of first hops has no second ones."""
     for name, one in config.sets.items():
         other = config.sets.get(one.first_of or name)
         if other is None or (one.first_of and "report" in (one.use, other.use)):
             raise ConfigError(f"sets.{name}.first_of={one.first_of!r}: name one of the sets that train")
-    check_sets(config.sets)
 
 
 @dataclass(frozen=True)

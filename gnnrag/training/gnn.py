@@ -30,7 +30,7 @@ from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext, Training
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress
@@ -184,7 +184,6 @@ class GNNTraining(Training):
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets; make the subgraphs of their questions, where questions are asked."""
-        check_sets(config.sets)
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}

@@ -14,7 +14,7 @@ from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Parts, check_sets
+from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.reader_data import (
     ReaderQuestion,
@@ -46,7 +46,6 @@ class ReaderTraining(Training):
 
     @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        check_sets(config.sets)
         return {name: open_set(name, config, on_index) for name in config.sets}
 
     def divide(self) -> dict[str, Parts]:

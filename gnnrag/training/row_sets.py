@@ -11,7 +11,7 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import digest, file_digest
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import SetShare, Use, check_sets
+from gnnrag.training.config import SetShare, Use
 from gnnrag.training.rows import RowT, ShownPassage, VerifierRow, read_rows
 from gnnrag.types import OnProgress, Passage
 
@@ -90,7 +90,6 @@ class RowsTraining(Training):
     @classmethod
     def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
         """Read all rows."""
-        check_sets(config.sets)
         sets = {}
         for name, given in config.sets.items():
             rows, questions, fingerprint = read_set(name, given, cls.row)

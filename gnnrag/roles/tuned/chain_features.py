@@ -68,8 +68,8 @@ class ChainReading:
         self._sentence_name = np.zeros((self.count, self.count))
         of_best = _table(best, names)
         for a in range(self.count):
-            self._name[a] = _largest(has[:, mine[a] > 0] * rarity[mine[a] > 0])
-            self._sentence_name[a] = _largest(has[:, of_best[a] > 0] * rarity[of_best[a] > 0])
+            self._name[a] = (has[:, mine[a] > 0] * rarity[mine[a] > 0]).max(1, initial=0.0)
+            self._sentence_name[a] = (has[:, of_best[a] > 0] * rarity[of_best[a] > 0]).max(1, initial=0.0)
         self._in_sentence = _table([s for mine in read.sentences for s in mine], names) * rarity  # (sentences, names)
         self._mine, self._mine_best = mine, of_best
         self._names = np.tanh((mine * rarity) @ has.T / 3.0)
@@ -132,7 +132,7 @@ class ChainReading:
         found = []
         for names in (self._mine, self._mine_best):
             carried = names[held].max(0) > 0
-            link = _largest(self._in_sentence[:, carried])
+            link = self._in_sentence[:, carried].max(1, initial=0.0)
             found.append(np.maximum.reduceat(link * covers, self._starts))
         return found
 
@@ -144,7 +144,3 @@ def _table(sets: Sequence[frozenset[str]], wanted: Sequence[str]) -> np.ndarray:
     for row, found in zip(table, sets, strict=True):
         row[[places[name] for name in found if name in places]] = 1.0
     return table
-
-
-def _largest(values: np.ndarray) -> np.ndarray:
-    return values.max(1) if values.shape[1] else np.zeros(len(values))
