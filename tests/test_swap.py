@@ -25,7 +25,7 @@ from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 from tests.helpers.tuned import LANGUAGE, base_of, kinds, make_tuned
 
 Pair = tuple[str, str]  # a role and the kind of a checkpoint for it
-BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "llm_cache=null"]
+BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles.reader=oracle", "llm_cache=null"]
 QUESTIONS = [
     Question("q1", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")),
     Question("q2", COMPARISON, ("Otto Brandt",), gold=("p0", "p3", "p4")),

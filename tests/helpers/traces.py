@@ -47,7 +47,7 @@ def run_settings(root: Path, *more: str) -> list[str]:
     return [
         *(f"data.path={root / 'set'}", f"index.path={root / 'index'}", "index.embedder.model=hash"),
         *("index.text.language=blank:en", "llm_cache=null", "retriever=dense", "method=bdtr", "roles=offline"),
-        *("method.top_k=3", "method.thought_passages=2", "method.verifier_passages=6"),
+        *("method.top_k=3", "method.thought_passages=2", "method.verifier_passages=6", "roles.reader=oracle"),
         *more,
     ]
 
