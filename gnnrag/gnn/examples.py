@@ -93,11 +93,12 @@ class ExampleSet:
         self._make(progress)
 
     def __getitem__(self, i: int) -> Example:
-        subgraph, gold = self._subgraph(i), self._gold[i]
+        subgraph, gold = read_subgraph(self._files[i]), self._gold[i]
+        if self._with_texts:
+            subgraph = replace(subgraph, node_vectors=self._preparer().node_vectors(subgraph.nodes))
         targets = np.isin(subgraph.passages, gold)
-        return Example(
-            self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum())
-        )
+        lost = len(set(gold)) - int(targets.sum())
+        return Example(self.questions[i].id, subgraph, subgraph.candidates, targets, lost)
 
     def can_train(self, i: int) -> bool:
         """Tell whether a question can train; each has a subgraph of its own."""
@@ -117,11 +118,6 @@ class ExampleSet:
             for i, subgraph in zip(rows, made, strict=True):
                 write_subgraph(self._files[i], subgraph)
             progress(len(rows))
-
-    def _subgraph(self, i: int) -> Subgraph:
-        subgraph = read_subgraph(self._files[i])
-        vectors = self._preparer().node_vectors(subgraph.nodes) if self._with_texts else subgraph.node_vectors
-        return replace(subgraph, node_vectors=vectors)
 
 
 def write_subgraph(path: Path, subgraph: Subgraph) -> None:
