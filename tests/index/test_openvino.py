@@ -12,7 +12,8 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import compiled, make_embedder, model_folder, model_tokeniser, released_tokeniser
 from gnnrag.index_config import EmbedderConfig
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
-from gnnrag.roles.tuned.span_items import make_item, opened, padded, window_maker
+from gnnrag.roles.tuned.reader import opened
+from gnnrag.roles.tuned.span_items import make_item, padded, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader
 from tests.helpers.indexes import REPOSITORY, SHARED, environment
 
@@ -94,9 +95,9 @@ def test_neither_embedding_nor_reading_needs_torch():
     opened(FOLDER, "", None, "cpu")
     code = (
         "import sys; from pathlib import Path; from gnnrag.index_config import EmbedderConfig\n"
-        "from gnnrag.index.embedder import make_embedder; from gnnrag.roles.tuned import span_items\n"
+        "from gnnrag.index.embedder import make_embedder; from gnnrag.roles.tuned import reader, span_items\n"
         "make_embedder(EmbedderConfig(backend='openvino')).encode(['x'])\n"
-        f"network = span_items.opened(Path({str(FOLDER)!r}), '', None, 'cpu')\n"
+        f"network = reader.opened(Path({str(FOLDER)!r}), '', None, 'cpu')\n"
         "span_items.window_maker(network.config).windows('x', ['x'], ['x'], ['x'])\n"
         "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'spacy') if m in sys.modules])"
     )

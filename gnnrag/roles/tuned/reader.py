@@ -11,27 +11,38 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from gnnrag.batching import MicroBatcher
+from gnnrag.devices import device_named
+from gnnrag.index.embedder import compiled, openvino_runs
+from gnnrag.io import WEIGHTS, digest, file_digest
 from gnnrag.parts import part
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search, with_marks
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter, units_of
 from gnnrag.roles.tables import TableReader, parse_row
-from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole
+from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE,
+    SPAN,
+    TunedRecord,
+    TunedRole,
+    load_trained,
+    read_tuned,
+    trained_settings,
+)
 from gnnrag.roles.tuned.span_items import (
     Candidate,
     Found,
     SpanItem,
     SpanNetwork,
+    SpanReaderConfig,
     WindowMaker,
     make_item,
-    opened,
     read_alone,
     window_maker,
 )
@@ -46,6 +57,24 @@ from gnnrag.types import Passage, Question
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
+
+
+@lru_cache(maxsize=2)  # the indexes of a server share the network
+def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> SpanNetwork:
+    """Return the network of a checkpoint; on a CPU by OpenVINO where that is installed and the encoder is ours."""
+    record = read_tuned(folder, "reader", (SPAN,))
+
+    def load() -> Any:
+        from gnnrag.roles.tuned.span_network import SpanReader
+
+        model = load_trained(folder, record, SpanReader, base)
+        return model, model.logits
+
+    config = trained_settings(folder, record, SpanReaderConfig, base)
+    if config.base != "embedded" or not openvino_runs("auto", device):
+        return load()[0].to(device_named(device, "reader.device"))  # type: ignore[no-any-return]
+    name = "span-" + digest([record.base, file_digest(folder / WEIGHTS)])[:32]
+    return SpanNetwork(config, compiled(load, name, config.precision))
 
 
 @part("role", "reader.tuned")

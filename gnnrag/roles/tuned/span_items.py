@@ -1,7 +1,4 @@
-"""What a span reader reads of a question, and finds: windows of tokens, candidates, what words say of them, answers.
-
-Torch is imported where it runs the network; OpenVINO does without it.
-"""
+"""What a span reader reads of a question, and finds: windows of tokens, candidates, what words say of them, answers."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -20,12 +16,10 @@ from annotated_types import Ge
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import logsumexp
 
-from gnnrag.devices import device_named
-from gnnrag.index.embedder import BUCKET, compiled, openvino_runs, released_folder, uncut_tokeniser
-from gnnrag.io import WEIGHTS, digest, file_digest
+from gnnrag.index.embedder import BUCKET, released_folder, uncut_tokeniser
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import DATE_RE, Reading, fold
-from gnnrag.roles.tuned.checkpoint import SPAN, load_tokenizer, load_trained, read_tuned, trained_settings
+from gnnrag.roles.tuned.checkpoint import load_tokenizer
 from gnnrag.text.normalise import find_words
 from gnnrag.text.questions import expected_type, question_word
 from gnnrag.text.sentences import beginning, sentence_spans
@@ -309,27 +303,6 @@ class SpanNetwork:
     # (tokens, mask) to each token's logits of beginning and end, less those of the first: (windows, length, 2)
     read: Callable[[np.ndarray, np.ndarray], np.ndarray]
     rows: int = 1  # windows of a forward pass: on a CPU, several take as long one by one
-
-
-@lru_cache(maxsize=2)  # the indexes of a server share the network
-def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> SpanNetwork:
-    """Return the network of a checkpoint; on a CPU by OpenVINO where that is installed and the encoder is ours.
-
-    ConfigError: there is no such device. ArtefactError: see `load_trained`.
-    """
-    record = read_tuned(folder, "reader", (SPAN,))
-
-    def load() -> Any:
-        from gnnrag.roles.tuned.span_network import SpanReader
-
-        model = load_trained(folder, record, SpanReader, base)
-        return model, model.logits
-
-    config = trained_settings(folder, record, SpanReaderConfig, base)
-    if config.base != "embedded" or not openvino_runs("auto", device):
-        return load()[0].to(device_named(device, "reader.device"))  # type: ignore[no-any-return]
-    name = "span-" + digest([record.base, file_digest(folder / WEIGHTS)])[:32]
-    return SpanNetwork(config, compiled(load, name, config.precision))
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker:
