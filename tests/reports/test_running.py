@@ -58,7 +58,7 @@ def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) 
     table = table_of(tmp_path)
     first = run_table(table, overrides)
     assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
-    assert all(r.is_done and r.questions == 6 and not r.failed for r in first)
+    assert all(r.run and not r.error and r.questions == 6 and not r.failed for r in first)
     assert first[0].label == "single / bm25 / offline+reader.oracle on sample dev"
     metrics = json.loads((Path(first[0].run) / "metrics.json").read_text())
     assert first[0].values["recall@5"] == metrics["retrieval/recall@5"] and first[0].values["search_calls"] == 0
@@ -87,7 +87,7 @@ def test_a_row_that_fails_costs_no_other(overrides: list[str], tmp_path: Path, m
     errors: list[str] = []
     results = run_table(table, overrides, on_row=lambda r: errors.append(r.error))
     assert [bool(error) for error in errors] == [True, True, False, False]
-    assert results[0].error == "ZeroDivisionError: division by zero" and not results[0].is_done
+    assert results[0].error == "ZeroDivisionError: division by zero"
 
 
 def test_a_signal_ends_the_table(overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_rows_with_trained_roles_are_cross_validated(
     results = run_table(table, overrides, lambda row: "bm25" in row.name, trained=trained)
     roles = "bm25 / offline+reader.tuned on sample dev"
     assert [r.label for r in results] == [f"single / {roles}", f"ircot / {roles}"]
-    assert all(r.is_done and r.questions == 6 and not r.failed and not r.trained_on for r in results)
+    assert all(r.run and not r.error and r.questions == 6 and not r.failed and not r.trained_on for r in results)
     answers = {p.question_id: p.answer for p in read_predictions(results[0].run)}
     for fold in ("fold0", "fold1"):
         parts = json.loads((trained["reader"] / fold / "folds.json").read_text())["sample"]
