@@ -57,6 +57,7 @@ from gnnrag.types import Passage, Question
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
+FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 
 
 @lru_cache(maxsize=2)  # the indexes of a server share the network
@@ -223,9 +224,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         short = [i for i, style in enumerate(styles) if style == "short"]
         answers = dict(zip(short, self._short([tasks[i] for i in short]), strict=True))
         stated = {i: answer for i, answer in answers.items() if answer.text or tasks[i].style == "short"}
-        # Sentences are quoted in place of an answer that is not sure.
+        # A few sentences are quoted in place of an answer that is not sure.
         asked = {
-            i: replace(task, style="sentence" if i in answers else styles[i])
+            i: replace(task, style="long", words=FEW_WORDS) if i in answers else replace(task, style=styles[i])
             for i, task in enumerate(tasks)
             if i not in stated
         }
