@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -145,9 +145,8 @@ OVERLAP, PASSAGE, LENGTH, SHORTNESS, LEANING = 0.7, 0.3, 0.3, 0.1, 0.05
 EASY, TERSE = 30, 8  # words: a statement pays for more than the one, and for fewer than the other
 KEPT = 50_000  # vectors of statements
 SAMPLED = 5_000  # passages that the frequencies of words are counted in
-# A brief quotation has further statements where they add words of the question.
-MOST, BRIEF, NEAR, NEWS = 3, 80, 0.85, 0.5
-ALIKE = 0.7  # from which share of common words on a statement is a repetition
+REDUNDANCY = 0.5  # what a statement loses for being like a chosen one
+ALIKE = 0.7  # and from which share of common words on it is a repetition
 WEAKEST = 0.7  # a further statement fits at least so well as this share of the best one's fit
 
 
@@ -196,13 +195,7 @@ class Quoter:
         confidence = round(min(1.0, max(0.0, best / 2)), 4)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
-        asked, is_long = content_stems(beginning(task.question.text)), task.style == "long"
-        if not is_long:  # what is added says of what the question is about: its rarest word is in the passage
-            about = max(asked, key=lambda stem: (self._weight(stem), stem), default="")
-            has = [about in content_stems(passage.content) for passage in task.passages]
-            fits = np.where([has[u.passage] or i == fits.argmax() for i, u in enumerate(units)], fits, -1.0)
-        says, words = partial(self._share, asked), task.words if is_long else BRIEF
-        chosen = choose(units, fits, says, words, is_long)
+        chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
         shown = in_order([units[i] for i in chosen])
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = with_marks((one.text, (n + 1,)) for n, one in shown)
@@ -255,26 +248,21 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
     return units
 
 
-def choose(
-    units: Sequence[Unit], fits: np.ndarray, says: Callable[[frozenset[str]], float], words: int, is_long: bool
-) -> list[int]:
-    """Return the units to quote, best first: `words` in all at most, but for the first.
-
-    `says` gives the weighted share of the question that stems say; unless the quotation is long, a further unit has to
-    say words of the question that the ones before do not.
-    """
-    least = fits.max() * (WEAKEST if is_long else NEAR)
-    chosen, left, said = list[int](), np.flatnonzero(fits >= least).tolist(), frozenset[str]()
-    while left and (is_long or len(chosen) < MOST):
-        gains = {i: says(said | units[i].stems) - says(said) for i in left}
-        at = max(left, key=lambda i: (fits[i] + bool(chosen) * NEWS * gains[i], -i))
+def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
+    """Return the units to quote, best first: `words` in all at most, but for the first."""
+    best = float(fits.max())
+    nearest, left = np.zeros(len(units)), list(range(len(units)))
+    chosen: list[int] = []
+    room = words
+    while left:
+        at = max(left, key=lambda i: (fits[i] - REDUNDANCY * best * nearest[i], -i))
         chosen.append(at)
-        said |= units[at].stems
-        words -= count_words(units[at].text)
+        room -= count_words(units[at].text)
+        for i in left:
+            nearest[i] = max(nearest[i], similarity(units[i].stems, units[at].stems))
         left = [
             i for i in left
-            if i != at and similarity(units[i].stems, units[at].stems) < ALIKE
-            and count_words(units[i].text) <= words and (is_long or says(said | units[i].stems) > says(said))
+            if i != at and nearest[i] < ALIKE and fits[i] >= WEAKEST * best and count_words(units[i].text) <= room
         ]  # fmt: skip
     return chosen
 
