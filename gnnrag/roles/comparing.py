@@ -183,7 +183,7 @@ def birth_date(text: str) -> DateKey | None:
     span = _lifespan(text)
     if span and not re.match(r"\W*(?:r\.|reigned|died|d\.)", span[0]) and (date := _first_date(span[0])):
         return date
-    born = re.search(r"\b(?:[Bb]orn|b\.)", text)
+    born = re.search(r"\b(?:[Bb]orn\b|b\.)", text)
     return _first_date(text[born.end() : born.end() + 120]) if born else None
 
 

@@ -64,7 +64,7 @@ _AGAIN = re.compile(
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
-_LATIN = re.compile(r"[a-z]{2}")  # the words that we know for verbs are English
+_LATIN = re.compile(r"[A-Za-z]+")
 _QUESTION = re.compile(r"[?？؟፧՞][\"'”’)\]*]*$")
 
 
@@ -90,7 +90,8 @@ def statements(text: str) -> tuple[Statement, ...]:
             continue
         for sentence in split_sentences(block):
             for part in _unglued(" ".join(sentence.split())):
-                tidy = _AGAIN.sub("", part)
+                again = _AGAIN.match(part)
+                tidy = part[again.end() :] if again and not _VERB.search(again[0].lower()) else part
                 if _is_statement(tidy):
                     leans = bool(_LEANING.match(tidy)) and not _EXPLETIVE.match(tidy)
                     stated.append(Statement(tidy, position, leans))
@@ -123,18 +124,23 @@ def _unglued(sentence: str) -> list[str]:
     return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
+def _is_latin(text: str) -> bool:
+    """Tell whether most letters are Latin; the words that we know for verbs are English."""
+    return 2 * sum(map(len, _LATIN.findall(text))) > sum(map(str.isalpha, text))
+
+
 def _is_statement(text: str) -> bool:
     words = text.split()
     return (
         count_words(text) >= LEAST_WORDS
-        and len(words) <= MOST_WORDS
+        and count_words(text) <= MOST_WORDS
         and bool(ENDING.search(text))
         and not _QUESTION.search(text)
         and bool(_START.match(text))
-        and (bool(_VERB.search(text.lower())) or not _LATIN.search(text))
+        and (bool(_VERB.search(text.lower())) or not _is_latin(text))
         and not _POINTER.search(text.lower())
         and (":" in text or sum(m.group(1) not in FUNCTION_WORDS for m in _TRANSITION.finditer(text)) < HEADINGS)
-        and sum(w[:1].isupper() for w in words) <= 0.6 * len(words)
+        and (sum(w[:1].isupper() for w in words) <= 0.6 * len(words) or not _is_latin(text))
     )
 
 

@@ -109,7 +109,7 @@ def test_dates_of_people_and_works() -> None:
     assert release_date("Dusk is a film of 1920.", "Dusk (1919 film)") == (1919, 0, 0)
     assert birth_date("Lu Chan was born in Hong Kong on May 3, 1960.") == (1960, 5, 3)
     assert death_date("He fell ill. He died in Rome on 5 April 1701.") == (1701, 4, 5)
-    assert birth_date("Dusk is a film.") is None and death_date("Dusk is a film.") is None
+    assert birth_date("Dusk is a film set in Borneo in 1963.") is None and death_date("Dusk is a film.") is None
 
 
 def test_countries_are_those_of_the_subject_first() -> None:

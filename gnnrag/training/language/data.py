@@ -74,6 +74,8 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not {role}")
     if config.stage != "sft" and not config.corpora:
         raise ConfigError(f"stage={config.stage} rates queries by what they retrieve: name the sets in corpora, too")
+    if others := sorted(config.corpora.keys() - config.sets.keys()):
+        raise ConfigError(f"corpora.{others[0]}: there is no such set of rows, only {', '.join(config.sets)}")
 
 
 AnyRow = VerifierRow | ThoughtsRow | ReaderRow

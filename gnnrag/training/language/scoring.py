@@ -114,7 +114,7 @@ def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
     ids = [passage.id for passage in task_of(row).passages]
     labels = np.array([id_ in (row.gold or row.selected) for id_ in ids], dtype=bool)
-    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected], TOP)
+    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected if id_ in ids], TOP)
     return {**scores, "agrees": float(set(verdict.selected) == set(row.selected) & {*ids})}
 
 

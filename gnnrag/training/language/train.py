@@ -87,9 +87,9 @@ class LanguageTraining(LibraryTraining):
     def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read the rows, and open what measures thoughts."""
         check_language(config, cls.role)
+        sets = super().open(config, context, on_index)
         corpora = config.corpora if cls.role == "thoughts" else {}
-        gains = {name: open_gain(name, one, on_index) for name, one in corpora.items()}
-        return super().open(config, context, on_index), gains
+        return sets, {name: open_gain(name, one, on_index) for name, one in corpora.items()}
 
     def named_rows(self, part: str) -> list[tuple[str, Any]]:
         """Return the rows of a part, each with the name of its set."""
