@@ -268,6 +268,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from gnnrag.index.update import update_index
+from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import build_index
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH
