@@ -191,12 +191,11 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     entity_tokens: int = 5000  # of the entities, and of the paths
 
     role_names, task_type = ("keywords",), KeywordsTask
-    is_released = property(lambda self: self.profile == "released")
 
     def search_texts(self, query: str, reply: Keywords) -> tuple[str, str]:
         low, high = ", ".join(reply.low), ", ".join(reply.high)
         low, high = low or high or query, high or low
-        return low, high if high and self.is_released else f"{query} {high}".strip()
+        return low, high if high and self.profile == "released" else f"{query} {high}".strip()
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
         hits = self.find(low, high, self.mask(query))
@@ -213,7 +212,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         edges: list[int] = []
         if high is not None:
             edges = above(self.edges.best(self.scores("relations", high, mask)), self.top_k, self.cosine_floor)
-        if self.is_released:
+        if self.profile == "released":
             edges.sort(key=lambda edge: (-self.edges.degree_sums[edge], -self.edges.weights[edge]))
         edges = self.shown.fit_edges(edges, self.relation_tokens)
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
@@ -221,9 +220,10 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
-        bounds = (None, None) if self.is_released else (self.pair_cap, self.hub_degree)
+        is_released = self.profile == "released"
+        bounds = (None, None) if is_released else (self.pair_cap, self.hub_degree)
         pairs = paths_between_seeds(self.graph.adjacency, seeds, self.hops, *bounds)
-        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=self.is_released)
+        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=is_released)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
     def _passages(self, hits: PathRAGHits) -> list[int]:
@@ -231,7 +231,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         stated = shown.fit_passages(passages_in_order(hits.themes.edges, edges.passages), self.passage_tokens)
         ranked = classic_passages(hits.seeds, self.graph.entity_passages, edges.neighbours)
         ranked = shown.fit_passages(ranked, self.passage_tokens)
-        if self.is_released:
+        if self.profile == "released":
             return distinct([*stated, *ranked])
         own = round_robin(stated, ranked)
         return distinct(chain(own, *(shown.path_passages(path.nodes) for path in hits.paths)))

@@ -35,7 +35,6 @@ DATE_RE = re.compile(
     rf"|(?P<m3>{_MONTH}),? (?P<y3>\d{{3,4}})(?!\d)"
     r"|(?<![\d,.$£€-])(?P<y4>[12]\d{3})(?![\d,]\d|\d|%| (?:people|metres|feet|m|km|inhabitants))"
 )
-_DATE_START = rf"\d{{1,2}} (?:{_MONTH})|(?:{_MONTH}) \d|\d{{4}}"
 _DEATHS = re.compile(r"\b(?:died|death|killed|assassinated|executed|murdered|drowned|d\.|†)")
 _RELEASES = re.compile(
     r"\b(?:[Rr]eleased|premiered|published|[Ff]ounded|[Ee]stablished|formed|opened|launched|began|created|debuted|built|"

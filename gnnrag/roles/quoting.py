@@ -18,7 +18,7 @@ import numpy as np
 from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
-from gnnrag.text.normalise import FUNCTION_WORDS, WORD
+from gnnrag.text.normalise import FUNCTION_WORDS
 from gnnrag.text.sentences import BLANK_LINE, ENDING, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
@@ -34,7 +34,6 @@ _OPENING = (
 )
 _STARTERS = frozenset(_OPENING.split())
 _GLUED = re.compile(r"(?<=[a-z\d)%])\s+(?=([A-Z][a-z'’]*)\s(?:[a-z(]|[A-Z]{2,}))")
-_WORD = re.compile(rf"{WORD}(?:[-'’]{WORD})*")
 _VERB = re.compile(
     r"\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|may|might|must|will|would|should|shall|cannot|"
     r"[a-z]+n['’]t|it['’]s|\w{2,}(?:ed|es)|[a-z]{3,}s|began|became|made|gave|took|wrote|won|led|found|held|built|grew|"
@@ -124,23 +123,19 @@ def _unglued(sentence: str) -> list[str]:
     return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
-def _is_latin(text: str) -> bool:
-    """Tell whether most letters are Latin; the words that we know for verbs are English."""
-    return 2 * sum(map(len, _LATIN.findall(text))) > sum(map(str.isalpha, text))
-
-
 def _is_statement(text: str) -> bool:
     words = text.split()
+    # Of other scripts we know neither the verbs nor capitals.
+    is_latin = 2 * sum(map(len, _LATIN.findall(text))) > sum(map(str.isalpha, text))
     return (
-        count_words(text) >= LEAST_WORDS
-        and count_words(text) <= MOST_WORDS
+        LEAST_WORDS <= count_words(text) <= MOST_WORDS
         and bool(ENDING.search(text))
         and not _QUESTION.search(text)
         and bool(_START.match(text))
-        and (bool(_VERB.search(text.lower())) or not _is_latin(text))
+        and (bool(_VERB.search(text.lower())) or not is_latin)
         and not _POINTER.search(text.lower())
         and (":" in text or sum(m.group(1) not in FUNCTION_WORDS for m in _TRANSITION.finditer(text)) < HEADINGS)
-        and (sum(w[:1].isupper() for w in words) <= 0.6 * len(words) or not _is_latin(text))
+        and (sum(w[:1].isupper() for w in words) <= 0.6 * len(words) or not is_latin)
     )
 
 

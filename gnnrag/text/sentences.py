@@ -141,15 +141,16 @@ def span_of(text: str, *wanted: str) -> tuple[int, int]:
     sets, whole = [content_words(one) for one in wanted], " ".join(words(wanted[0]))
 
     def key(span: tuple[int, int]) -> list[int]:
-        said, has = content_words(text[slice(*span)]), whole in " ".join(words(text[slice(*span)]))
-        return [has, *(len(one & said) for one in sets)]
+        sentence = text[slice(*span)]
+        said = content_words(sentence)
+        return [whole in " ".join(words(sentence)), *(len(one & said) for one in sets)]
 
     return max(sentence_spans(text), key=key, default=(0, len(text)))
 
 
 def excerpt(text: str, wanted: str, limit: int = 400) -> str:
     """Return the text from the sentence on that shares most words with what is wanted: `limit` characters at most."""
-    start, _ = span_of(text, wanted, wanted)
+    start, _ = span_of(text, wanted, wanted)  # twice: a whole sentence, also where just these words stand
     return ("... " if start else "") + shorten(text[start:], limit, placeholder=" ...")
 
 

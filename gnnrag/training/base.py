@@ -101,8 +101,8 @@ class Training(ABC):
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
     columns: ClassVar[tuple[str, ...]]  # metrics of the final table
-    title: ClassVar[str]  # of the model card, and its first paragraph
-    summary: ClassVar[str]
+    title: ClassVar[str]  # of the model card
+    summary: ClassVar[str]  # the first paragraph of the card
     # validation from the metrics of all questions
     summarise: Callable[[Rows], dict[str, float]] = staticmethod(lambda rows: means(rows.values()))
     prefix: ClassVar[str]  # of the names of runs

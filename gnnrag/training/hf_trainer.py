@@ -106,7 +106,7 @@ class LibraryTraining(RowsTraining):
 
 
 def callbacks_of(callback: RunCallback, patience: int | None, validation: Sequence[Any]) -> list[Any]:
-    """Return a run's callback, and one that stops after so many evaluations without a better one."""
+    """Return a run's callback, and one that stops after `patience` evaluations without a better one."""
     return [callback, *([EarlyStoppingCallback(patience)] if patience and validation else [])]
 
 

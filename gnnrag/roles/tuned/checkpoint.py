@@ -170,7 +170,7 @@ def save_trained(folder: Path, model: Any, facts: Mapping[str, Any]) -> None:
 
 
 def trained_settings(folder: Path, record: TunedRecord, schema: type, base: str | None) -> Any:
-    """Return the settings of a checkpoint's network, its base in place of `base` None; ArtefactError: not that base."""
+    """Return the settings of a checkpoint's network; ArtefactError: `base` is not the encoder it was trained on."""
     config: Any = read_settings(schema, record.settings, folder)
     if expected := record.base.get("weights"):
         config.base = base or config.base
@@ -184,7 +184,11 @@ def load_trained(folder: Path, record: TunedRecord, network: Any, base: str | No
 
     ArtefactError: damaged, of another architecture or version, or made from another base than is there.
     """
-    model = network(trained_settings(folder, record, network.schema, base))
+    return filled(network(trained_settings(folder, record, network.schema, base)), folder)
+
+
+def filled(model: Any, folder: Path) -> Any:
+    """Return a network with the weights of a checkpoint; ArtefactError: damaged, or of another architecture."""
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
 

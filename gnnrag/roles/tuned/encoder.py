@@ -110,7 +110,8 @@ class NextHopEncoder(nn.Module):
 
     def forward(self, rows: Sequence[Sequence[int]], questions: Tensor, chains: Tensor) -> Tensor:
         """Return the queries (n, dim) of token rows; those of like length share a pass."""
-        order, size = sorted(range(len(rows)), key=lambda i: len(rows[i])), ROWS[questions.device.type != "cpu"]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        size = ROWS[0 if questions.device.type == "cpu" else 1]
         parts = []
         for start in range(0, len(order), size):
             tokens = [torch.tensor(rows[i], dtype=torch.int64) for i in order[start : start + size]]

@@ -31,7 +31,7 @@ from gnnrag.roles.tuned.checkpoint import (
     SPAN,
     TunedRecord,
     TunedRole,
-    load_trained,
+    filled,
     read_tuned,
     trained_settings,
 )
@@ -64,14 +64,14 @@ FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> SpanNetwork:
     """Return the network of a checkpoint; on a CPU by OpenVINO where that is installed and the encoder is ours."""
     record = read_tuned(folder, "reader", (SPAN,))
+    config = trained_settings(folder, record, SpanReaderConfig, base)
 
     def load() -> Any:
         from gnnrag.roles.tuned.span_network import SpanReader
 
-        model = load_trained(folder, record, SpanReader, base)
+        model = filled(SpanReader(config), folder)
         return model, model.logits
 
-    config = trained_settings(folder, record, SpanReaderConfig, base)
     if config.base != "embedded" or not openvino_runs("auto", device):
         return load()[0].to(device_named(device, "reader.device"))  # type: ignore[no-any-return]
     name = "span-" + digest([record.base, file_digest(folder / WEIGHTS)])[:32]

@@ -297,12 +297,12 @@ def make_item(question: str, passages: Sequence[Passage], maker: WindowMaker) ->
 # -------------------------------------------------------------------------------------------------- what is found there
 @dataclass(frozen=True)
 class SpanNetwork:
-    """A network with trained weights, whatever runs it; a `SpanReader` is used as one, too."""
+    """A network with trained weights, whatever runs it; a `SpanReader` has the same members."""
 
     config: SpanReaderConfig
     # (tokens, mask) to each token's logits of beginning and end, less those of the first: (windows, length, 2)
     read: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    rows: int = 1  # windows of a forward pass: on a CPU, several take as long one by one
+    rows: int = 1  # windows of a forward pass; on a CPU, one pass of several is no faster than a pass for each
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker:

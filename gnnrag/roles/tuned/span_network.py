@@ -41,7 +41,7 @@ class SpanReader(nn.Module):
     @property
     def rows(self) -> int:
         """Windows of a forward pass where each gets what it would get alone."""
-        return 1 if self.span.weight.device.type == "cpu" else 64  # a pass of few takes as long as one of many
+        return 1 if self.span.weight.device.type == "cpu" else 64  # on a GPU, a pass of few takes as long
 
     @torch.no_grad()
     def read(self, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:

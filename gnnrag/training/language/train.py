@@ -124,8 +124,8 @@ class LanguageTraining(LibraryTraining):
         network, tokenizer = load_model(base, device, config.model.dtype)
         self.chats = examples = Examples(network, tokenizer, config)
         thoughts: dict[tuple[str, str], list[str]] = {}  # all of a question, for preferences
-        for name, one in self.sets.items() if config.stage == "dpo" else ():
-            for row in one.examples:
+        if config.stage == "dpo":
+            for (name, _), row in self.by_id.items():
                 thoughts.setdefault((name, row.question_id), []).extend(t for t in (row.fast, row.slow) if t)
 
         def made(rows: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
