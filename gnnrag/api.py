@@ -170,11 +170,7 @@ class Index:
 
     def refresh(self) -> None:
         """Reopen the folder as it is now. Questions in progress finish on the state that they began with."""
-        before, fresh = self._opened, Opened(self.path, self._config(()))
-        old, new = before.index, fresh.index
-        if "embedder" in vars(old) and old.config.embedder == new.config.embedder:
-            new.embedder = old.embedder  # it takes seconds to load
-        self._opened = fresh
+        before, self._opened = self._opened, Opened(self.path, self._config(()))
         if self._thread.is_running:
             self._thread.submit(before.retire())
 

@@ -32,7 +32,7 @@ def with_own_model(role: RoleConfig, llm: dict[str, Any] | None) -> RoleConfig:
     return dataclasses.replace(role, llm=name, settings=settings)
 
 
-@dataclass
+@dataclass(frozen=True)
 class EmbedderConfig:
     """The sentence embedder."""
 

@@ -81,7 +81,7 @@ def test_a_wrong_number_of_results_is_an_error_and_no_deadlock(results: list[int
 
 
 def test_one_who_gives_up_is_left_out() -> None:
-    work = Squares(seconds=0.3)
+    work = Squares(seconds=0.1)
 
     async def go() -> list[int]:
         batcher = MicroBatcher(work)

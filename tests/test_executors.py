@@ -84,7 +84,7 @@ def test_results_come_as_they_are_ready_and_batches_are_read_as_workers_become_f
     def batches() -> Iterator[float]:
         for number in range(12):
             read.append(number)
-            yield 2.0 if number == 0 else 0.01
+            yield 1.0 if number == 0 else 0.01
 
     order = []
     for position, _ in executor.map(time.sleep, batches()):

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +30,8 @@ from gnnrag.text.normalise import find_words
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
-_KEPT = 1024  # vectors of queries that are kept: those of the questions in hand, whatever clients send
+_FEW = 500  # texts up to which their vectors are kept: questions of a corpus come upon the same statements again
+_KEPT = 16_384  # vectors that are kept
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
 _DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
 Tokenise = Callable[[list[str]], list[list[int]]]
@@ -52,6 +53,7 @@ class Embedder(Protocol):
         ...
 
 
+@lru_cache(maxsize=2)  # loading one takes seconds; the states of an index share it
 def make_embedder(config: EmbedderConfig) -> Embedder:
     """Build the embedder that `config` names. Raises ConfigError where it is not there."""
     if config.model == "hash":
@@ -165,7 +167,7 @@ class SentenceEmbedder(Embedder):
         self.identity = digest([self.weights, self.backend, config.precision])
         self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
-        self._queries: dict[str, np.ndarray] = {}  # retriever, roles and reader of a question embed the same texts
+        self._kept: dict[bytes, np.ndarray] = {}  # by digest, so that no text of a client takes memory
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -186,14 +188,17 @@ class SentenceEmbedder(Embedder):
         return getattr(getattr(getattr(self._model[0], "auto_model", None), "config", None), "_commit_hash", None)
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
-        with self._lock:
-            if not is_query:
-                return self._encode(texts)
-            missing = [text for text in dict.fromkeys(texts) if text not in self._queries]
-            new = self._encode([self.query_prefix + text for text in missing])
-            known = {**self._queries, **dict(zip(missing, new, strict=True))}
-            self._queries = dict(list(known.items())[-_KEPT:])
-            return np.stack([known[text] for text in texts]) if texts else new
+        if is_query:
+            texts = [self.query_prefix + text for text in texts]
+        if not 0 < len(texts) <= _FEW:
+            return self._encode(texts)
+        keys = [hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest() for text in texts]
+        known = self._kept  # threads share it: it is replaced, never changed
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        if missing:
+            known = known | dict(zip(missing, self._encode(list(missing.values())), strict=True))
+            self._kept = dict(list(known.items())[-_KEPT:])
+        return np.stack([known[key] for key in keys])
 
     @cached_property
     def _device(self) -> str:
@@ -225,7 +230,8 @@ class SentenceEmbedder(Embedder):
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
         if not texts:
             return np.zeros((0, 0), np.float32)
-        ids = self._tokenise(list(texts))
+        with self._lock:  # a tokenizer that cuts is not for two threads
+            ids = self._tokenise(list(texts))
         lengths = [-(-len(row) // BUCKET) * BUCKET for row in ids]
         vectors: dict[int, np.ndarray] = {}
         for length, same in groupby(sorted(range(len(ids)), key=lengths.__getitem__), lengths.__getitem__):
@@ -234,7 +240,8 @@ class SentenceEmbedder(Embedder):
                 chunk = members[start : start + self.config.batch_size]
                 tokens = np.array([ids[i] + [self._pad] * (length - len(ids[i])) for i in chunk])
                 mask = np.array([[1] * len(ids[i]) + [0] * (length - len(ids[i])) for i in chunk])
-                vectors |= zip(chunk, self._forward(tokens, mask), strict=True)
+                with self._lock:  # for one batch: a question is not to wait for a document that is being added
+                    vectors |= zip(chunk, self._forward(tokens, mask), strict=True)
         rows = np.stack([vectors[i] for i in range(len(texts))])
         if not np.isfinite(rows).all():  # one such row would be the best hit of every query
             raise ArtefactError(

@@ -8,7 +8,6 @@ Goldstein, SIGIR 1998). The best one leads; the others follow in the order in wh
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -144,7 +143,6 @@ def _is_statement(text: str) -> bool:
 # reference) gain as much on the other; a ridge regression and boosted trees on twelve signals do no better.
 OVERLAP, PASSAGE, LENGTH, SHORTNESS, LEANING = 0.7, 0.3, 0.3, 0.1, 0.05
 EASY, TERSE = 30, 8  # words: a statement pays for more than the one, and for fewer than the other
-KEPT = 50_000  # vectors of statements
 SAMPLED = 5_000  # passages that the frequencies of words are counted in
 REDUNDANCY = 0.5  # what a statement loses for being like a chosen one
 ALIKE = 0.7  # and from which share of common words on it is a repetition
@@ -174,7 +172,6 @@ class Quoter:
 
     def __init__(self, index: Index | None, max_passages: int) -> None:
         self.index, self.max_passages = index, max_passages
-        self._vectors: OrderedDict[str, np.ndarray] = OrderedDict()
 
     def answers(self, tasks: Sequence[ReaderTask], floors: Sequence[float]) -> list[Answer]:
         """Return statements with their citations for each task; no text where none fits as well as its floor."""
@@ -182,11 +179,7 @@ class Quoter:
             [unit for n, passage in enumerate(task.passages[: self.max_passages]) for unit in units_of(n, passage)]
             for task in tasks
         ]
-        self._encode(list(dict.fromkeys(unit.text for each in units for unit in each)))
-        answered = [self._answer(*each) for each in zip(tasks, units, floors, strict=True)]
-        while len(self._vectors) > KEPT:
-            self._vectors.popitem(last=False)
-        return answered
+        return [self._answer(*each) for each in zip(tasks, units, floors, strict=True)]
 
     def _answer(self, task: ReaderTask, units: list[Unit], floor: float) -> Answer:
         if not units:
@@ -215,16 +208,9 @@ class Quoter:
         scores -= LENGTH * np.maximum(0, lengths - EASY) / EASY + SHORTNESS * np.maximum(0, TERSE - lengths) / TERSE
         scores -= LEANING * np.array([len(unit.said) > 1 for unit in units])
         if self.index is not None:
-            self._encode([unit.text for unit in units])
             (wanted,) = self.index.embedder.encode([question], is_query=True)
-            scores += np.stack([self._vectors[unit.text] for unit in units]) @ wanted
+            scores += self.index.embedder.encode([unit.text for unit in units]) @ wanted
         return np.round(scores, 4)
-
-    def _encode(self, texts: Sequence[str]) -> None:
-        """Keep the vectors of texts: questions of one corpus come upon the same statements."""
-        missing = [text for text in texts if text not in self._vectors]
-        if missing and self.index is not None:
-            self._vectors.update(zip(missing, self.index.embedder.encode(missing), strict=True))
 
     def _share(self, asked: frozenset[str], stems: frozenset[str]) -> float:
         return coverage(asked, stems, self._weight) if asked else 0.0

@@ -82,7 +82,7 @@ class TestBatching:
         assert (first[[1, 0]] == again).all()
         assert (first[0] == first[2]).all()
         monkeypatch.setattr(module, "_KEPT", 1)
-        assert (letters.encode(["z", "y"], is_query=True)[1] == again[0]).all() and len(letters._queries) == 1
+        assert (letters.encode(["z", "y"], is_query=True)[1] == again[0]).all() and len(letters._kept) == 1
         assert (first[0] != letters.encode(["x"])[0]).any()
 
     def test_identity_tells_what_changes_vectors(self):

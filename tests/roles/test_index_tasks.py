@@ -143,7 +143,7 @@ def test_what_the_server_fails_at_is_the_passage_s_where_others_are_answered(err
 
 
 def test_calls_that_take_long_are_reported_on(monkeypatch, caplog):
-    monkeypatch.setattr(tasks_module, "NEWS_S", 0.05)
-    config = replace(settings("report"), llm={"name": "scripted", "default": REPLY, "latency_s": 0.2})
+    monkeypatch.setattr(tasks_module, "NEWS_S", 0.02)
+    config = replace(settings("report"), llm={"name": "scripted", "default": REPLY, "latency_s": 0.08})
     IndexTasks(config).run("report", [ReportTask(ENTITIES)] * 3, concurrency=1)
     assert "report: 0 of these 3 answered" in caplog.text and "report: 2 of these 3 answered" in caplog.text

@@ -154,7 +154,7 @@ def test_a_question_waits_for_its_turn_no_longer_than_it_may(
     # Settings as the command line has them.
     more = ["answer.style=null", "retriever={name: chg, damping: 0.4}", "budget.max_calls=3"]
     with serving([built], *more, "serve.asking=1", "serve.seconds=20") as client:
-        thread = threading.Thread(target=client, args=("POST", ASK, {**SINGLE, "budget": {"seconds": 3}}))
+        thread = threading.Thread(target=client, args=("POST", ASK, {**SINGLE, "budget": {"seconds": 1.2}}))
         thread.start()
         assert slow_question[0].wait(20)
         status, reply, headers = client("POST", ASK, {**SINGLE, "budget": {"seconds": 0.3}})
