@@ -17,6 +17,7 @@ Behaviour = Callable[["Handler", dict[str, Any]], None]
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: StubServer
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the receipt of its head
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -88,7 +89,7 @@ def stub(*behaviours: Behaviour, default: Behaviour | None = None, delay: float 
 @contextmanager
 def running(server: ServerT) -> Iterator[ServerT]:
     """Have a server answer in a thread."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
     thread.start()
     try:
         yield server
