@@ -178,7 +178,7 @@ def load_config(
         values = layered(values, long_form(override))
     names = {field.name for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     if values.get("llm", {}).pop("reads", False) and "roles" in names - values.keys():
-        values["roles"] = {"reader": {"impl": "prompted", "options": {"abstain": True, "cite": True}}}
+        values["roles"] = {"reader": {"impl": "checked"}}
     if "gnn" in values and "gnn" not in names and "retriever" in names:  # gnn.checkpoint: a setting of retriever=gfm
         values = layered(values, {"retriever": values.pop("gnn")})
     if "hub:" in repr(values):

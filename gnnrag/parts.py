@@ -66,6 +66,7 @@ HOMES: Mapping[tuple[str, str], str] = {
     ("role", "keywords"): "gnnrag.retrievers.keywords",
     ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
     ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
+    ("role", "reader.checked"): "gnnrag.roles.checked_reader",
     ("role", "reader.offline"): "gnnrag.roles.tuned.reader",
     **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
     **{("writer", name): f"gnnrag.roles.writers.{module}" for name, module in (

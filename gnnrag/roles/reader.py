@@ -52,7 +52,6 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
 
     max_tokens: int = 2048
     abstain: bool = False  # an empty answer is allowed
-    cite: bool = False  # a sentence that names its passages where a few words would do, unless `answer.style=short`
 
     def setup(self) -> None:
         options = ["abstain"] * self.abstain
@@ -67,8 +66,7 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
             need_answer((answer := parse_hipporag(text, task.question.text)).text, task.question.text)
             return answer
 
-        style = answer_style(task.question.text)
-        task = replace(task, style=task.style or ("sentence" if self.cite and style == "short" else style))
+        task = replace(task, style=task.style or answer_style(task.question.text))
         values = {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)
@@ -98,10 +96,12 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
                 sentences, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
             except MalformedError:
                 return Answer("", flags=("reader_failed",))
-        if self.cite:
-            sentences = grounded(sentences, task.passages, task.question.text)
-        answer = cited_answer(sentences, task.passages)
-        return replace(answer, flags=(*flags, *answer.flags, *(() if sentences else ("abstained",))))
+        answer = cited_answer(self.said(sentences, task.passages), task.passages)
+        return replace(answer, flags=(*flags, *answer.flags, *(() if answer.text else ("abstained",))))
+
+    def said(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
+        """Return which sentences of a reply are said, with the numbers of their passages: here all of them."""
+        return sentences
 
 
 def _context(task: ReaderTask) -> Shown:
@@ -160,37 +160,6 @@ def parse_cited(text: str, count: int, question: str = "", is_strict: bool = Tru
     if beyond and is_strict:
         raise MalformedError(f"no passage {beyond[0]}", OUT_OF_RANGE)
     return [(each, tuple(n for n in numbers if 1 <= n <= count)) for each, numbers in sentences]
-
-
-def grounded(sentences: Sentences, passages: Sequence[Passage], question: str) -> Sentences:
-    """Mend the citations of sentences that no passage they name bears out, for models that cite or read badly.
-
-    Where another passage bears it out that one is cited. A sentence with a number or a name that neither the passages
-    nor the question have is left out.
-    """
-    weight = inverse_frequencies(passage.content for passage in passages)
-    places = [windows(passage.content) for passage in passages]
-    seen = [said(question), *(place for each in places for place in each)]
-    numbers_seen = {number for place in seen for number in place.numbers}
-    names_seen = {name for place in seen for name in place.names | place.stems}
-
-    def bearing(text: str) -> list[int]:
-        parts = [part for each in split_sentences(text) if (part := said(each)).stems]
-        return [
-            number
-            for number, each in enumerate(places, start=1)
-            if parts and all(support(part, each, weight) >= BORNE_OUT for part in parts)
-        ]
-
-    mended = []
-    for text, numbers in sentences:
-        by = bearing(text)
-        whole = said(text)
-        if by and not set(by) & set(numbers):
-            mended.append((text, tuple(by[:1])))
-        elif by or (whole.numbers <= numbers_seen and whole.names <= names_seen):
-            mended.append((text, numbers))
-    return mended
 
 
 def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Sequence[Passage]) -> Answer:

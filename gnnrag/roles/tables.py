@@ -25,6 +25,7 @@ from gnnrag.text.sentences import BLANK_LINE, beginning
 from gnnrag.text.support import content_stems, without_citations
 from gnnrag.types import Passage
 
+TABLE = "table"  # the thought of an answer that stands in a table
 EXACT = 0.95  # confidence of what a table says
 CITED, LISTED = 10, 30  # rows that an answer cites, and values that it lists at most
 MOST_PASSAGES = 20_000  # of a table that is read; a larger one is not counted
@@ -179,7 +180,7 @@ def ask_table(question: str, table: Table, is_counted: bool = True) -> Answer | 
         return None
     citations = tuple(Citation(row.text, (row.passage.id,), (row.passage.id,)) for row in found[1][:CITED])
     support = tuple(dict.fromkeys(id_ for citation in citations for id_ in citation.passages))
-    return Answer(found[0], support, EXACT, "table", citations=citations)
+    return Answer(found[0], support, EXACT, TABLE, citations=citations)
 
 
 class _Asked:

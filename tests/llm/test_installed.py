@@ -136,7 +136,7 @@ def test_one_setting_names_the_model_and_lets_it_read() -> None:
         "maker/model:free",
         2,
     )
-    assert config.roles.reader.impl == "prompted" and config.roles.reader.options == {"abstain": True, "cite": True}
+    assert config.roles.reader.impl == "checked"
     config = load_config(EvaluateConfig, {"llm": "ollama/qwen3:4b"}, ["roles.verifier=prompted"])
     assert config.llm.part.model == "qwen3:4b" and config.roles.reader.impl is None
     config = load_config(EvaluateConfig, {"llm": "ollama/qwen3:4b"}, ["llm=vllm"])

@@ -13,7 +13,7 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.quoting import Quoter
-from gnnrag.roles.reader import PromptedReader, cited_answer, grounded, parse_cited
+from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
 from gnnrag.text.questions import answer_style
 from gnnrag.types import Passage, Question
 from tests.helpers.roles import Asked, ask
@@ -140,23 +140,6 @@ def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_o
     }  # fmt: skip
     assert list(held.values()) == [True, False, True, False]
     assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
-
-
-def test_citations_are_mended_and_what_is_made_up_is_left_out() -> None:
-    sentences = [
-        ("Dried peat is burned as fuel in stoves.", (1,)),  # the second one says so
-        ("Ferries leave the harbour twice a day.", (1, 3)),
-        ("The harbour was dredged in 1911.", (3,)),  # no passage has that number
-        ("Ferries leave for Skagen.", (3,)),  # nor that name
-        ("Ferries leave for Odense.", (3,)),  # which the question has
-        ("No.", (2,)),
-    ]
-    assert grounded(sentences, GUIDE, "Which ferries go to Odense?") == [
-        ("Dried peat is burned as fuel in stoves.", (2,)),
-        ("Ferries leave the harbour twice a day.", (1, 3)),
-        ("Ferries leave for Odense.", (3,)),
-        ("No.", (2,)),
-    ]
 
 
 def test_sentences_of_one_source_in_a_row_share_a_mark() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,15 +73,6 @@ def test_abstention_only_where_it_was_offered(text: str, abstains: bool) -> None
     assert (answer.text, answer.flags) == (("", ("abstained",)) if abstains else (text, ()))
     assert plain.result.text == text
     assert ["Answer: unknown" in a.requests[0].messages[0].content for a in (offered, plain)] == [True, False]
-
-
-def test_where_it_cites_a_few_words_become_a_sentence_with_its_passages() -> None:
-    reply = '{"sentences": [{"text": "Text b.", "passages": [2]}]}'
-    asked = ask(PromptedReader(cite=True), replace(TASK, style=None), reply)
-    assert asked.result.text == "Text b [2]." and asked.result.support == ("b",)
-    assert "Length: one or two sentences" in asked.shown()
-    short = ask(PromptedReader(cite=True), replace(TASK, style="short"), "Answer: b")
-    assert short.result.text == "b" and "Length:" not in short.shown()
 
 
 # -------------------------------------------------------------------------------------------------------- oracle

@@ -54,6 +54,7 @@ from gnnrag.text.sentences import BLANK_LINE, span_of
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage, Question
 
+LIKELIEST = "likeliest span"  # the thought of an answer that the network found
 COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
@@ -188,7 +189,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         names = content_stems(steps[-1].text)
         is_named = names <= _said_in(answer, shown)
         is_sure = bool(answer.text) and sure >= self._least(task, self.sureness.threshold if self.sureness else 1.0)
-        if is_sure and (answer.thought != "likeliest span" or is_named):
+        if is_sure and (answer.thought != LIKELIEST or is_named):
             citations = tuple(c for each in [*steps, answer] for c in each.citations)
             support = tuple(dict.fromkeys(id_ for each in [answer, *steps] for id_ in each.support))
             return replace(answer, support=support, confidence=round(sure, 4), citations=citations)
@@ -269,7 +270,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             sure, least = self.sureness(values), self.sureness.threshold
         if sure < self._least(task, least) or (task.style is None and _is_beside_the_point(item, one)):
             return Answer("", thought=f"withheld: {sure:.3f}")
-        return Answer(one.text, (task.passages[one.passage].id,), round(sure, 4), "likeliest span")
+        return Answer(one.text, (task.passages[one.passage].id,), round(sure, 4), LIKELIEST)
 
     def _cosine(self, question: str, passage: Passage) -> float:
         """Return the cosine of question and passage, by the embedder that the sureness was fitted with."""
