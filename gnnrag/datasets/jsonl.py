@@ -135,7 +135,6 @@ class Skips:
         self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
 
     def frozen(self) -> dict[str, tuple[str, ...]]:
-        """Return reason -> names."""
         return {reason: tuple(names) for reason, names in self.by_reason.items()}
 
     def summary(self, shown: int = 5) -> str:

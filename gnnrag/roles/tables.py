@@ -83,7 +83,6 @@ class Table:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of its columns, in order."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row.cells if name))
 
     @cached_property

@@ -41,7 +41,6 @@ def lexicon() -> dict[str, Any]:
 
 
 def word_set(name: str) -> frozenset[str]:
-    """Return the words of a list of the lexicon."""
     return frozenset(lexicon()[name].split())
 
 

@@ -34,8 +34,6 @@ class Term:
 
 
 class Terms:
-    """The terms of a corpus."""
-
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = tuple(terms)
         self._of: dict[_Key, Term] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
@@ -125,7 +126,6 @@ class Training(ABC):
 
     @classmethod
     def run_name(cls, config: Any) -> str:
-        """Return the name of a run that is given none."""
         kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
         return f"{cls.prefix}-{digest(kept)[:8]}"
 
@@ -140,7 +140,6 @@ class Training(ABC):
         """Check settings, open data and indexes; raises ConfigError and DataError."""
 
     def divide(self) -> Mapping[str, Parts]:
-        """Return which questions of each set train, validate and report."""
         config, fold = self.config, self.fold
         return {name: divide(one.texts, config.folds, fold, one.config.use) for name, one in self.sets.items()}
 
@@ -156,7 +155,6 @@ class Training(ABC):
         return (read_seen(Path(start)) if start else None) or frozenset()
 
     def draws(self, items: Mapping[str, Sized], together: bool = False) -> Draws:
-        """Return the items of all batches; see `Draws`."""
         config, counts = self.config, {name: len(rows) for name, rows in items.items()}
         return Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, self.shares(), together)
 
@@ -194,12 +192,30 @@ class Training(ABC):
         """Return what the card says of the network beside its size."""
         return {}
 
-    @abstractmethod
+    def questions_of(self, part: str) -> list[tuple[str, str]]:
+        """Return the questions of a part (`train`, `validation`, `report`), each as (set, id)."""
+        return [(name, id_) for name, parts in self.parts.items() for id_ in getattr(parts, part)]
+
+    def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
+        """Return a row (`set`, `id`, `metrics`) for each of these questions."""
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
+        """Measure a share of the validation questions (`Task`)."""
+        rows = self.measure(model.eval(), self.questions_of("validation")[part])
+        return {f"{row['set']}/{row['id']}": row["metrics"] for row in rows}
+
     def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
-        """Return all rows (`set`, `id`, `metrics`), in every process, and facts for the record, of the kept weights."""
+        """Measure the kept weights, rounded as they are saved, on the questions to report on.
+
+        Every process gets all rows, and facts for the record of the checkpoint.
+        """
+        from gnnrag.roles.tuned.checkpoint import round_weights
+
+        round_weights(fitted.bare.eval())
+        return self.context.gather(self.measure(fitted.bare, self.questions_of("report")[self.context.share])), {}
 
     def write(self, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
-        """Write weights, record and card into a folder."""
         fitted.task.save(fitted.bare, folder, record)
 
     def sizes(self) -> list[dict[str, Any]]:

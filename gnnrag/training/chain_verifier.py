@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -14,15 +14,14 @@ from torch import Tensor, nn
 from gnnrag.config import Share
 from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
-from gnnrag.roles.tuned.checkpoint import role_folder, round_weights
+from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import TrainConfig, draw
-from gnnrag.training.loop import Rows, Trainer, means_of_sets
-from gnnrag.training.report import Report, by_question, promotion_metrics
+from gnnrag.training.loop import Trainer, means_of_sets
+from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 from gnnrag.training.rows import VerifierRow
 
-TOP = 5  # passages that recall is taken of
 # Chains that a step learns to go on from: some of the gold passages, and some that are none.
 _EMPTY = 0.25  # share of lists that start a chain
 _WRONG = 0.5  # share of the other lists whose chain has passages that are not gold,
@@ -36,15 +35,11 @@ SUMMARY = (
 
 @dataclass
 class ChainRowsConfig(VerifierRowsConfig):
-    """Recorded decisions on the questions of a set."""
-
     untitled: Share = 0.0  # share of the rows whose passages lose their titles: some corpora have none
 
 
 @dataclass
 class TrainChainConfig(TrainConfig):
-    """Everything that training of a chain verifier reads."""
-
     kind: str = "chain"
     sets: dict[str, ChainRowsConfig] = field(default_factory=dict)  # by name
     network: ChainConfig = field(default_factory=ChainConfig)
@@ -77,8 +72,6 @@ class DrawnChain:
 
 
 class ChainTraining(RowsTraining):
-    """Training of a chain verifier; also the loop's task."""
-
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("recall@5", "pool_recall@5", "all@5", "precision")
@@ -86,7 +79,6 @@ class ChainTraining(RowsTraining):
 
     @classmethod
     def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
-        """Return a row as an example."""
         return chain_example(name, row, config.untitled)
 
     @property
@@ -95,18 +87,16 @@ class ChainTraining(RowsTraining):
         of_encoder = read_seen(role_folder("thoughts", None)) if self.config.next_hop else None
         return super().seen | (of_encoder or frozenset())
 
-    def examples(self, part: str) -> dict[str, list[ChainExample]]:
-        """Return the examples of a part that have gold passages, by set, in the order of the files."""
-        return {name: [e for e in rows if e.labels.any()] for name, rows in super().examples(part).items()}
-
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ChainTraining, ChainScorer]:
         """Return the network, whose weights follow from the seed, and its features' scale from the training data."""
         torch.manual_seed(self.config.seed)
         model = ChainScorer(self.config.network)
-        self.train = {name: [e for e in rows if not e.labels.all()] for name, rows in self.examples("train").items()}
+        self.train = {
+            name: [example for example in rows if example.labels.any() and not example.labels.all()]
+            for name, rows in self.examples("train").items()
+        }
         self.places = self.draws(self.train)
-        self.validation = self.examples("validation")
         rows = [e for name in sorted(self.train) for e in self.train[name]]
         features = np.concatenate([self._draw(e, [self.config.seed, 0, i]).features for i, e in enumerate(rows)])
         with torch.no_grad():
@@ -118,7 +108,6 @@ class ChainTraining(RowsTraining):
         return DrawnChain(example, draw_chain(example.labels, np.random.default_rng(seed)))
 
     def batch(self, step: int) -> list[DrawnChain]:
-        """Return the chains of a step."""
         drawn = enumerate(self.places[step])
         return [
             self._draw(self.train[name][item], [self.config.seed, step + 1, place]) for place, (name, item) in drawn
@@ -136,27 +125,20 @@ class ChainTraining(RowsTraining):
         return torch.stack(losses)
 
     # ------------------------------------------------------------------------------------------ validation and report
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of a share of the validation questions."""
-        return {f"{row['set']}/{row['id']}": row["metrics"] for row in self._measured(model, self.validation, part)}
+    def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
+        """Return each question's metrics: the means over its decisions that have gold passages."""
+        network, kept, rows = self.config.network, {*asked}, []
+        for opened in self.sets.values():
+            for example in opened.examples:
+                if example.labels.any() and (example.set, example.question_id) in kept:
+                    places = search(model, example.reading, network.beam, network.length)[0][0]
+                    metrics = promotion_metrics(example.labels, places)
+                    metrics[f"all@{TOP}"] = float(metrics[f"recall@{TOP}"] == 1.0)
+                    rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
+        return by_question(rows)
 
-    def _measured(self, model: Any, examples: Mapping[str, Sequence[ChainExample]], part: slice) -> Report:
-        """Return each question's metrics: the means over its decisions."""
-        every = [e for rows in examples.values() for e in rows]
-        kept = set(sorted({(e.set, e.question_id) for e in every})[part])
-        network, measured = self.config.network, []
-        for example in (e for e in every if (e.set, e.question_id) in kept):
-            places = search(model.eval(), example.reading, network.beam, network.length)[0][0]
-            row = promotion_metrics(example.labels, places, TOP)
-            row[f"all@{TOP}"] = float(row[f"recall@{TOP}"] == 1.0)
-            measured.append({"set": example.set, "id": example.question_id, "metrics": row})
-        return by_question(measured)
-
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Measure the questions to report on, with weights as they are saved."""
-        round_weights(trainer.bare.eval())
-        rows = self._measured(trainer.bare, self.examples("report"), self.context.share)
-        return self.context.gather(rows), {"next_hop": self.config.next_hop}
+    def report(self, fitted: Trainer) -> tuple[Report, dict[str, Any]]:
+        return super().report(fitted)[0], {"next_hop": self.config.next_hop}
 
     def more_facts(self) -> dict[str, Any]:
         return vars(self.config.network)

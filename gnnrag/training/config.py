@@ -85,6 +85,7 @@ class SetConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     use: Use = "folds"
     share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     licence: str = ""  # for the model card
 
 
@@ -100,7 +101,6 @@ class Parts:
     report: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
-        """Return the parts as JSON data."""
         return {name: list(ids) for name, ids in asdict(self).items()}
 
 

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt
 
-from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.training.composing import bare_title, compose, facts_of
 from gnnrag.training.config import SetConfig, TrainConfig
+from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress, Question
 
 STAGES = ("embeddings",)
@@ -31,16 +30,11 @@ _SPOILT = 0.2  # chains of two or more: one of them is replaced by a wrong one
 
 @dataclass
 class EncoderSetConfig(SetConfig):
-    """A corpus with questions that takes part in a training."""
-
-    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
 
 
 @dataclass
 class TrainEncoderConfig(TrainConfig):
-    """Everything that training of the next-hop encoder reads."""
-
     kind: str = "encoder"
     sets: dict[str, EncoderSetConfig] = field(default_factory=dict)  # by name; those that train share one corpus
     # factor of the probability that a batch takes a question composed of two; 0: none are made
@@ -59,36 +53,22 @@ def check_encoder(config: TrainEncoderConfig) -> None:
 
 
 @dataclass(frozen=True)
-class EncoderSet:
-    """An opened set: its questions with gold passages, and its index."""
+class EncoderSet(OpenSet):
+    """An opened set; only questions with gold passages take part."""
 
-    name: str
     config: EncoderSetConfig
-    data: Dataset
-    index: Index
 
     @cached_property
     def questions(self) -> dict[str, Question]:
-        """The questions by id."""
-        out = set(self.config.leave_out)
-        return {q.id: q for q in self.data.questions if q.gold and q.id not in out}
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The questions' texts by id."""
-        return {id_: question.text for id_, question in self.questions.items()}
+        return {id_: question for id_, question in super().questions.items() if question.gold}
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Fingerprints of what is read."""
-        return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in STAGES}}
+        return self.fingerprints(STAGES)
 
 
 def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> EncoderSet:
-    """Load a set, and bring its index up to date."""
-    d = config.data
-    data = load_dataset(**vars(d))
-    return EncoderSet(name, config, data, open_or_build(config.index, d, data.name, data.passages, STAGES, on_index))
+    return EncoderSet(name, config, *open_data(config.data, config.index, STAGES, on_index))
 
 
 @dataclass(frozen=True)
@@ -137,7 +117,6 @@ class JointCorpus:
         self.embedder = next(iter(self.sets.values())).index.embedder
 
     def asked(self, name: str, ids: Collection[str]) -> list[ChainQuestion]:
-        """Return the questions of a set that have these ids."""
         one = self.sets[name]
         titles, found = {p.id: p.title for p in one.index.passages}, []
         for question in one.questions.values():

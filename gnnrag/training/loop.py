@@ -92,7 +92,6 @@ class TrainingRun:
         self._rows = Journal(self.path / "metrics.jsonl")
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Append a row of metrics."""
         if self._rows is not None:
             self._rows.append(dict(row))
             self.on_row(row)
@@ -134,7 +133,6 @@ class TrainingRun:
             write_folder(self.path / name, write)
 
     def close(self) -> None:
-        """Close the files and let other processes write them."""
         if self._rows is not None:
             self._rows.close()
         self._lock.close()

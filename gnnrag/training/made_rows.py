@@ -80,12 +80,10 @@ def others(question: Question, passages: Sequence[Passage], count: int, salt: st
 
 
 def cut(passage: Passage, words: int) -> Passage:
-    """Return the beginning of a passage."""
     return Passage(passage.id, passage.title, " ".join(passage.text.split()[:words]))
 
 
 def common(key: str, name: str, question: Question, shown: Sequence[Passage]) -> dict[str, Any]:
-    """Return the fields that all rows have."""
     return {
         "id": key,
         "set": name,

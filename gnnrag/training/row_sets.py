@@ -18,8 +18,6 @@ from gnnrag.types import OnProgress, Passage
 
 @dataclass
 class RowsConfig:
-    """Rows about the questions of a set."""
-
     rows: list[str] = field(default_factory=list)  # files, such as of several retrievers or teachers
     use: Use = "folds"
     licence: str = ""  # for the model card
@@ -27,8 +25,6 @@ class RowsConfig:
 
 @dataclass
 class VerifierRowsConfig(RowsConfig):
-    """Recorded decisions on the questions of a set."""
-
     share: SetShare = 1.0  # factor of the probability that a batch takes its rows, beside the root of their number
 
 
@@ -89,7 +85,6 @@ class RowsTraining(Training):
 
     @classmethod
     def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
-        """Read all rows."""
         sets = {}
         for name, given in config.sets.items():
             rows, questions, fingerprint = read_set(name, given, cls.row)

@@ -28,7 +28,6 @@ class ShownPassage(_Model):
 
     @property
     def passage(self) -> Passage:
-        """The passage itself."""
         return Passage(self.id, self.title, self.text)
 
 

@@ -158,8 +158,6 @@ def _helped(decision: Decision) -> bool:
 # -------------------------------------------------------------------------------------------------------------- rows
 @dataclass
 class RowMaker:
-    """Makes the rows of a recorded run."""
-
     index: Index
     run: str  # digest of the run's settings and inputs, in front of the ids of rows
     set: str  # name of the data set
@@ -168,7 +166,6 @@ class RowMaker:
     mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
 
     def row(self, decision: Decision) -> Row:
-        """Return the row of a decision."""
         return self._thoughts(decision) if decision.role == "thoughts" else self._verifier(decision)
 
     def _verifier(self, decision: Decision) -> VerifierRow:
@@ -340,6 +337,5 @@ def teacher(config: EvaluateConfig, role: str) -> str:
 
 
 def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]:
-    """Return the retrievers of near misses, which ask no roles."""
     names = own.mine if own.mine_top and "verifier" in asked_roles(config) else ()
     return [Choice(name, part_from_settings("retriever", name, {}, "mine")) for name in names]

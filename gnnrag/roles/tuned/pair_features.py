@@ -83,7 +83,6 @@ class Reading:
         return math.fsum(w for stem, w in weights.items() if stem in found) / total if total else 0.0
 
     def covers(self, wanted: Collection[str]) -> list[float]:
-        """Return `cover` of each passage's title and text."""
         return [self.cover(wanted, mine) for mine in self.stems]
 
     def new_names(self, text: str) -> frozenset[str]:
@@ -225,7 +224,6 @@ FEATURES: dict[str, Callable[[Reading], Sequence[float] | Sequence[bool] | np.nd
 
 
 def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text, as this module splits it."""
     return _SENTENCE.split(text)
 
 

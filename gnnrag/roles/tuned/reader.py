@@ -100,7 +100,6 @@ class TunedReader(TunedRole):
         super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
-        """Return what answers with spans and quotations."""
         answers = SpanAnswers(getattr(self, "index", None), folder, record, self)
         if self.loads_at_once:
             answers.model  # noqa: B018 - a checkpoint of another network is refused before the first question
@@ -132,7 +131,6 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     @cached_property
     def model(self) -> SpanNetwork:
-        """The network."""
         return opened(self.folder, self.fingerprint, self.settings.base, self.settings.device)
 
     @cached_property

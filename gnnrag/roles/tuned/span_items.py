@@ -287,7 +287,6 @@ class Asked:
 
 
 def make_item(question: str, passages: Sequence[Passage], maker: WindowMaker) -> SpanItem:
-    """Return the item of a question."""
     question, reading = beginning(question), Reading.of(passages)
     titles = [p.title for p in reading.passages]
     windows = maker.windows(question, titles, reading.texts, bridges(question, reading))

@@ -49,7 +49,6 @@ class Records:
 
 
 def dropped(counts: Counter[str]) -> int:
-    """Return how many records were dropped, for whatever reason."""
     return sum(n for name, n in counts.items() if name.startswith("dropped"))
 
 
