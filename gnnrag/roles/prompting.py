@@ -42,7 +42,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Outcome(Generic[T]):
-    """The result of a prompt: a parsed value, or the reason why there is none."""
+    """The parsed reply to a prompt, or the reason why there is none."""
 
     value: T | None = None
     failure: Failure = ""

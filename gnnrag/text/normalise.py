@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Sized
 from functools import cache, lru_cache, wraps
 from importlib.resources import files
-from itertools import pairwise, zip_longest
+from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
@@ -84,16 +84,15 @@ _APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
 
 
-def _marks() -> str:
-    """Return, as inside of a character class, what stands on or beside a letter: accents, vowel signs, joiners."""
-    codes = [c for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M"]
-    firsts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
-    lasts = [c for c, after in zip_longest(codes, codes[1:], fillvalue=0) if after != c + 1]
-    ranges = zip(firsts, lasts, strict=True)
-    return f"\u200c\u200d{_UNSEEN}" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+def characters_of(*categories: str) -> str:
+    """Return the characters of Unicode categories (`Lu`, `M`) as ranges for a character class, which `re` lacks."""
+    codes = [code for code in range(0x20000) if unicodedata.category(chr(code)).startswith(categories)]
+    runs = (list(run) for _, run in groupby(enumerate(codes), lambda item: item[1] - item[0]))
+    return "".join(f"{chr(run[0][1])}-{chr(run[-1][1])}" for run in runs)
 
 
-MARKS = _marks()
+# What stands on or beside a letter, for a character class: accents, vowel signs, joiners.
+MARKS = f"\u200c\u200d{_UNSEEN}{characters_of('M')}"
 # The words of the whole library: letters and digits with their marks.
 WORD = rf"[^\W_]+(?:[{MARKS}]+[^\W_]*)*"
 # Scripts without blanks between words: Thai, Lao, Burmese, Khmer, Tai, Balinese, Javanese, kana, Chinese characters.
@@ -117,6 +116,11 @@ _ACCENTS_ON = re.compile(
 def find_words(text: str) -> list[str]:
     """Return the words of a text as they stand there: letters and digits with their marks."""
     return _WORD.findall(text)
+
+
+def lower_words(text: str) -> str:
+    """Return the words of a text in lower case, a blank between them."""
+    return " ".join(find_words(text.casefold()))
 
 
 def fold(text: str) -> str:

@@ -41,7 +41,7 @@ class RunContext:
 
     @property
     def share(self) -> slice:
-        """The slice of a list that is this process's share."""
+        """The slice of a list that this process works on."""
         return slice(self.accelerator.process_index, None, self.accelerator.num_processes)
 
     def gather(self, rows: Report) -> Report:
@@ -61,10 +61,11 @@ def shut_down(accelerator: Accelerator) -> None:
 
 
 class Draws:
-    """The items of all batches. A set is drawn with a probability by the square root of its size, its items in turn.
+    """The items of all batches.
 
-    A set used up is shuffled anew. A step's batch is a pure function of seed and step: the same for a resumed run and
-    in every process. `shares` multiply the sets' probabilities (default 1); `together`: all of a batch is of one set.
+    The probability of a set is proportional to the square root of its size, times its factor in `shares` (default 1).
+    The items of a set are taken in a random order, and in a new one when all were taken. A batch depends on seed and
+    step alone, so that it is the same after a resumption and in every process. With `together`, a batch is of one set.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Draws:
 
 
 class Training(ABC):
-    """One training. The questions of `fold` (None: of none) are held out to report on; folds share `data` of `open`."""
+    """One training, which reports on the questions of `fold` (None: of none). Folds share `data`, as `open` made it."""
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
     columns: ClassVar[tuple[str, ...]]  # metrics of the final table
@@ -121,7 +122,7 @@ class Training(ABC):
     # ------------------------------------------------------------------------------------------ settings and data
     @classmethod
     def settle(cls, config: Any) -> Any:
-        """Return the settings with open defaults resolved, so that a checkpoint records what was really used."""
+        """Return the settings with all defaults written out, so that a checkpoint records what was used."""
         return config
 
     @classmethod
@@ -131,7 +132,7 @@ class Training(ABC):
 
     @classmethod
     def is_crossed(cls, config: Any) -> bool:
-        """Whether it is trained once for each fold."""
+        """Tell whether to train once for each fold."""
         return config.cross
 
     @classmethod
@@ -145,7 +146,7 @@ class Training(ABC):
 
     @property
     def seen(self) -> frozenset[str]:
-        """Hashes of the questions that shape the weights; written beside them."""
+        """Hashes of all questions that shape the weights, by training or validation; written beside the weights."""
         return seen_in({name: parts.plain() for name, parts in self.parts.items()}) | self.seen_before
 
     @property
@@ -164,13 +165,13 @@ class Training(ABC):
 
     # ---------------------------------------------------------------------------------- network, report, checkpoint
     def build(self) -> tuple[Task, nn.Module]:
-        """Return what the loop runs (`Task`), which may be this object, and the network."""
+        """Return the task that the loop runs, which may be this object, and the network."""
         raise NotImplementedError
 
     def fit(self, run: TrainingRun) -> Any:
-        """Train, in the project's own loop if not overridden; None where it was stopped.
+        """Train by the project's own loop, if not overridden. Returns None where the training was stopped.
 
-        The result goes to `report` and `write`; its `kept_step` and `kept_metrics` are those of the weights kept.
+        The result is given to `report` and `write`; its `kept_step` and `kept_metrics` belong to the weights kept.
         """
         fit, context = self.config.fit, self.context
         run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
@@ -179,7 +180,7 @@ class Training(ABC):
         return trainer if trainer.fit().is_done else None
 
     def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write what was trained of a network of a role, with record and card."""
+        """Write the trained weights of a role's network, with record and card."""
         from gnnrag.roles.tuned.checkpoint import save_trained, trained
 
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
@@ -189,7 +190,7 @@ class Training(ABC):
         self.write_card(folder, Card(self.title, self.summary, known | self.more_facts(), self.sizes()), facts)
 
     def more_facts(self) -> dict[str, Any]:
-        """Return what the card says of the network beside its size."""
+        """Return what the card says of the network, apart from its size."""
         return {}
 
     def questions_of(self, part: str) -> list[tuple[str, str]]:

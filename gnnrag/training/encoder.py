@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gnnrag.errors import DataError
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record, round_weights
-from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker
+from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, QueryTokens
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.encoder_data import (
     COMPOSED,
@@ -67,7 +67,7 @@ class EncoderTraining(Training):
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and make the examples."""
-        self.rows, self.corpus = RowMaker(self.config.network), JointCorpus(self.sets)
+        self.rows, self.corpus = QueryTokens(self.config.network), JointCorpus(self.sets)
         corpus = self.corpus
         ids = {name: set(self.parts[name].train) for name in corpus.sets}
         self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}

@@ -125,10 +125,7 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
         found = [place[name][id_] for id_ in getattr(parts[name], part)]
         return [i for i in found if examples[name].can_train(i)] if part == "train" else found
 
-    def pool(part: str) -> Pool:
-        return Pool(examples, {name: items(name, part) for name in examples})
-
-    return {part: pool(part) for part in PART_NAMES}
+    return {part: Pool(examples, {name: items(name, part) for name in examples}) for part in PART_NAMES}
 
 
 # -------------------------------------------------------------------------------------------------------- training

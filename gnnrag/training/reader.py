@@ -98,7 +98,7 @@ class ReaderTraining(Training):
             for prefix, ids in (("", retrieved), ("gold_", question.gold)):
                 item = make_item(question.text, opened.passages(ids), self.windows)
                 (found,) = read_alone(model, [item], self.windows.pad)
-                answer = found[0].one.text if found else ""
+                answer = found[0].candidate.text if found else ""
                 row["metrics"] |= {f"{prefix}em": exact_match(answer, question.answers)}
                 row["metrics"] |= {f"{prefix}f1": f1(answer, question.answers)}
                 row.setdefault("answer", answer)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import digest, file_digest
-from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.roles.tuned.pair_features import VerifierInput
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import SetShare, Use
 from gnnrag.training.rows import RowT, ShownPassage, VerifierRow, read_rows
-from gnnrag.types import OnProgress, Passage
+from gnnrag.types import OnProgress
 
 
 @dataclass
@@ -56,19 +56,14 @@ def seen_of(row: VerifierRow) -> list[ShownPassage]:
     return [p for p in row.passages if p.score is not None] or list(row.passages)
 
 
-def shown_of(row: VerifierRow, passages: Sequence[Passage]) -> Shown:
-    """Return what the verifier was shown, with `passages` in place of those that it saw."""
+def verifier_input(row: VerifierRow, with_titles: bool) -> VerifierInput:
+    """Return the input of the verifier that took a row's decision, or the same without titles."""
     seen = seen_of(row)
+    passages = [p.passage if with_titles else replace(p.passage, title="") for p in seen]
     scores = [p.score for p in seen if p.score is not None]
     cosines = [p.cosine for p in seen if p.cosine is not None]
-    return Shown(
-        row.question,
-        row.chain,
-        passages,
-        scores,
-        cosines if len(cosines) == len(seen) else (),
-        frozenset(row.support),
-    )
+    known = cosines if len(cosines) == len(seen) else ()
+    return VerifierInput(row.question, row.chain, passages, scores, known, frozenset(row.support))
 
 
 class RowsTraining(Training):

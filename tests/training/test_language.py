@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,14 +26,7 @@ from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import chosen_training
 from gnnrag.training.hf_trainer import RunCallback
-from gnnrag.training.language.data import (
-    Examples,
-    TrainLanguageConfig,
-    asked,
-    check_language,
-    reply_of,
-    task_of,
-)
+from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, reply_of, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS
 from gnnrag.training.loop import TrainingRun
@@ -198,17 +192,10 @@ def test_a_reply_is_worth_what_it_finds(reply: str, is_whole: bool, worth: float
 
 
 def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
-    class Whole(Letters):
-        def scores(self, row: Any, rankings: Any) -> dict[str, float]:
-            return {"gain": 0.0}
-
-    class Unknown(Letters):
-        def scores(self, row: Any, rankings: Any) -> dict[str, float]:
-            return {}
-
     trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "validation=0")
     rows = [thoughts_row(n) for n in range(4)]
-    corpora = (Letters(), None, Whole(), Unknown())
+    whole, unknown = (SimpleNamespace(scores=lambda *_, known=known: known) for known in ({"gain": 0.0}, {}))
+    corpora = (Letters(), None, whole, unknown)
     found = [e for row, corpus in zip(rows, corpora, strict=True) for e in examples.drawn("toy", row, corpus)]
     assert [e["row"] for e in found] == [["toy", "t0"]]
     reasons = ("of a set that corpora does not name", "with nothing left to find", "without a pool or gold passages")

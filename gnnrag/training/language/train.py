@@ -26,14 +26,7 @@ from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext
 from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
-from gnnrag.training.language.data import (
-    AnyRow,
-    Examples,
-    TrainLanguageConfig,
-    check_language,
-    shown,
-    task_of,
-)
+from gnnrag.training.language.data import AnyRow, Examples, TrainLanguageConfig, check_language, shown, task_of
 from gnnrag.training.language.scoring import (
     CorpusRetriever,
     open_corpus,
@@ -53,7 +46,6 @@ try:
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
 
-TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
@@ -70,9 +62,9 @@ TRAINERS: dict[str, tuple[Any, Any]] = {
 
 
 class LanguageTraining(LibraryTraining):
-    """Training of a language model on a role's rows: supervised, by preferences (stage `dpo`) or rewards (`grpo`).
+    """Training of a language model for a role: supervised (stage `sft`), by preferences (`dpo`) or rewards (`grpo`).
 
-    Its data are the sets, and what measures thoughts by set.
+    Its data are the sets of rows, and by set the retriever that rates thoughts.
     """
 
     role: ClassVar[str]
@@ -249,7 +241,7 @@ class LanguageTraining(LibraryTraining):
         }
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        self.write_card(folder, Card(TITLES[self.role], summary, known, self.sizes(), notes=dropped), record)
+        self.write_card(folder, Card(self.title, summary, known, self.sizes(), notes=dropped), record)
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
@@ -263,15 +255,15 @@ class LanguageTraining(LibraryTraining):
 
 
 class VerifierLanguageTraining(LanguageTraining):
-    role, row, prefix = "verifier", VerifierRow, "verifier-causal"
+    role, row, prefix, title = "verifier", VerifierRow, "verifier-causal", "Verifier"
     columns = ("recall@5", "pool_recall@5", "precision", "recall", "parse_failure")
 
 
 class ReaderLanguageTraining(LanguageTraining):
-    role, row, prefix = "reader", ReaderRow, "reader-causal"
+    role, row, prefix, title = "reader", ReaderRow, "reader-causal", "Reader"
     columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):
-    role, row, prefix = "thoughts", ThoughtsRow, "thoughts-causal"
+    role, row, prefix, title = "thoughts", ThoughtsRow, "thoughts-causal", "Thought generator"
     columns = ("gain", "found", "complete", "agrees", "parse_failure")
