@@ -144,7 +144,7 @@ class Skips:
 
 
 def new_id(seen: dict[str, object], name: str, content: object, skips: Skips) -> str | None:
-    """Return a name, or `NAME@2`, ..., that no other question has; None: this question is there.
+    """Return an id that no other question has: `name`, or `NAME@2`, ...; None where the same question was read before.
 
     Releases use ids twice: MuSiQue-Full asks each question with and without the passages that answer it.
     """

@@ -125,7 +125,7 @@ class _Words:
         self.text, self.starts = f" {''.join(texts)}", list(accumulate(map(len, texts[:-1]), initial=0))
 
     def places(self, statement: str, found: Counter[str]) -> list[str]:
-        """Return the passages that a statement runs through where it stands first, else the one with most of it."""
+        """Return the passages that a statement stands in (its first place), else the one with most of its words."""
         wanted = lower_words(statement).split()
         quoted = f" {' '.join(wanted)} "
         if wanted and (at := self.text.find(quoted)) >= 0:

@@ -8,18 +8,16 @@ from collections.abc import Callable, Sized
 from functools import cache, lru_cache, wraps
 from importlib.resources import files
 from itertools import groupby, pairwise
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml  # type: ignore[import-untyped]
-
-from gnnrag.errors import ConfigError
 
 S = TypeVar("S", bound=Sized)
 T = TypeVar("T")
 
 
 def cached(size: int = 8192, longest: int = 300) -> Callable[[Callable[[S], T]], Callable[[S], T]]:
-    """Keep the last results of a function of a text, but not of a long one: clients send as many as they like."""
+    """Cache a function of a text, but not for long texts: clients can send any number of them."""
 
     def decorated(function: Callable[[S], T]) -> Callable[[S], T]:
         kept = lru_cache(size)(function)
@@ -186,19 +184,17 @@ def drop_qualifier(title: str) -> str:
 _NOT_ASCII_WORD = re.compile(r"[^A-Za-z0-9 ]")
 
 
-def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
-    """Return the form under which entities are one node; ConfigError: unknown `norm`.
+def norm_phrase(phrase: str, norm: Literal["hipporag", "unicode"] = "hipporag") -> str:
+    """Return the form under which entities are one node.
 
     `hipporag` is the released rule: ASCII only, so that every name in another script becomes the same empty string.
     `unicode` keeps the letters and digits of every script, and single spaces.
     """
     if norm == "hipporag":
         return _NOT_ASCII_WORD.sub(" ", phrase.lower()).strip()
-    if norm == "unicode":
-        # Marks are joined to their letters before what is no letter goes, and again after folding took some apart.
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _STRETCH.sub("", phrase)).casefold())
-        return " ".join(find_words(folded))
-    raise ConfigError(f"index.graph.norm={norm!r}: allowed are hipporag, unicode")
+    # Marks are joined to their letters before what is no letter goes, and again after folding took some apart.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _STRETCH.sub("", phrase)).casefold())
+    return " ".join(find_words(folded))
 
 
 _SMALL = frozenset({"of", "the", "and", "for", "in", "de", "la", "du", "von", "van", "a", "an"})
@@ -206,10 +202,10 @@ _ACRONYM = re.compile(r"(?:[^\W\d_]\.?){2,8}")
 
 
 def is_variant(one: str, other: str, is_person: bool = False) -> bool:
-    """Tell whether two names are spelt differently but the same; symmetric; numbers must agree.
+    """Tell whether two names are spellings of one name; symmetric. Numbers in them must be the same.
 
-    Plurals are not for people (`is_person`: both are; initials may then stand for first names), nor for single
-    capitalised words, which may be names of people (Williams).
+    Of people (`is_person`), initials may stand for first names. Of other things, a plural may stand for its singular,
+    except a single capitalised word, which may be a person's name (Williams).
     """
     a, b = _words(one), _words(other)
     if not a or not b or _numbers(a) != _numbers(b):

@@ -21,11 +21,11 @@ from gnnrag.types import OnProgress, Question
 STAGES = ("embeddings",)
 COMPOSED = "composed"  # the set of made questions
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
-# Which chains a step's questions are read with: shares of
-_NONE = 0.3  # no passages, the first hop
-_ONE_WRONG = 0.2  # one high-ranked passage that is not gold, as a search may have found it
-_UNORDERED = 0.2  # the others: gold passages in any order, in place of the first ones
-_SPOILT = 0.2  # chains of two or more: one of them is replaced by a wrong one
+# The passages that a question of a step is read with (`draw_prefix`):
+_NONE = 0.3  # share of questions that are read alone: the first hop
+_ONE_WRONG = 0.2  # share with a single wrong passage, as a search may have found it; all others have gold passages
+_UNORDERED = 0.2  # of these, the share whose gold passages are drawn in any order, not from the first hop on
+_SPOILT = 0.2  # of those with two or more passages, the share where a wrong one replaces one of them
 
 
 @dataclass
@@ -85,7 +85,7 @@ class ChainQuestion:
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    """A question as training sees it."""
+    """A question with its embedding and its passages, as numbers in the joint corpus."""
 
     text: str
     vector: np.ndarray  # (dim,) float32: the base's
@@ -95,7 +95,7 @@ class ChainExample:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """An item of a step: a question after a chain; any of `targets` is right."""
+    """An item of a step: a question, the chain that is read with it, and the passages that may come next."""
 
     example: ChainExample
     chain: tuple[int, ...]
@@ -141,7 +141,7 @@ class JointCorpus:
         return found
 
     def examples(self, asked: Sequence[ChainQuestion]) -> list[ChainExample]:
-        """Add what the base says of questions."""
+        """Embed questions by the base, and find the wrong passages that it ranks highest."""
         found = []
         vectors = self.embedder.encode([one.text for one in asked], is_query=True) if asked else ()
         for one, vector in zip(asked, vectors, strict=True):

@@ -1,7 +1,7 @@
-"""Rows for training made of data sets alone: of sub-questions, trajectories, verdicts and answers in their questions.
+"""Training rows from data sets alone: from the sub-questions, trajectories, verdicts and answers that they record.
 
-`steps_of` and `verdicts_of` are where formats of traces are read, whoever wrote them: people or a language model. What
-else a set records of its questions is in `Question.extra`, under the keys of its file.
+`steps_of` and `verdicts_of` read the formats of these records, which are by people or by language models. They stand in
+`Question.extra`, under the keys of the data set's file.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def common(key: str, name: str, question: Question, shown: Sequence[Passage]) ->
 # ----------------------------------------------------------------------------------------------------------- thoughts
 @dataclass(frozen=True)
 class Step:
-    """What was asked, the answer as far as it is known, and the passage that says it."""
+    """A query, its answer as far as it is known, and the passage that states the answer."""
 
     query: str
     answer: str = ""
@@ -104,7 +104,7 @@ class Step:
 
 
 def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[str, list[Step]]]:
-    """Return the ways in which a question was taken apart, each with who did it; none that ended in a wrong answer.
+    """Return the ways in which a question was decomposed, each with its author; none that ended in a wrong answer.
 
     Sub-questions, one for each evidence triple (2WikiMultiHopQA, MIGRES); decompositions by a language model
     (StrategyQA) and by people (MuSiQue, StrategyQA, up to the first answer that is not known); searches of ReAct
@@ -146,9 +146,10 @@ def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[
 
 
 def thoughts_at(question: Question, steps: Sequence[Step], place: int) -> tuple[Thoughts, str]:
-    """Return what is to be asked when the steps before `place` are known, or why nothing is to be learned from it.
+    """Return the thoughts once the steps before `place` are done, or the reason why they teach nothing.
 
-    The slow thought is the step after, where all answers are known and it says none that is yet to be found.
+    The fast thought is the query of this step. The slow one is that of a later step, if all answers are known and its
+    query contains none that is still to be found.
     """
     unknown = [*question.answers, *(step.answer for step in steps[place:])]
     fast = steps[place].query

@@ -26,7 +26,7 @@ class ReaderSetConfig(SetConfig):
     parts: Annotated[float, Ge(0)] = 1.0  # as `share`, of sub-questions and evidence triples of its questions; 0: none
     # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     held_out: Annotated[int, Ge(0)] = 0
-    halved: str = ""  # name in the hash that holds out half of the articles in place of `held_out`
+    halved: str = ""  # instead of `held_out`: report half of the articles, drawn by a hash with this salt
     # articles after these whose questions only validate; benchmarks/calibrate_reader.py fits sureness on them
     spare: Annotated[int, Ge(0)] = 0
     validated: Annotated[int, Ge(0)] = 100  # of their questions, how many are read at a validation

@@ -1,4 +1,4 @@
-"""What trainings on rows share: files of rows by set, whose questions are divided as those of any set."""
+"""What trainings on rows share: each set is files of rows, and its questions are divided like those of any set."""
 
 from __future__ import annotations
 

@@ -131,10 +131,6 @@ class PoolReading:
         return out
 
 
-def _score(read: PoolReading) -> np.ndarray:
-    return _spread(read.shown.scores, read.count)
-
-
 def _cosine_rank(read: PoolReading) -> np.ndarray:
     if not len(read.shown.cosines):
         return np.zeros(read.count)
@@ -142,10 +138,6 @@ def _cosine_rank(read: PoolReading) -> np.ndarray:
     ranks = np.empty(read.count)
     ranks[order] = np.arange(read.count)
     return 1.0 / (1.0 + ranks)
-
-
-def _title_words(read: PoolReading) -> list[float]:
-    return [sum(w in read.asked for w in t) / len(t) if t else 0.0 for t in read.titles]
 
 
 def _in_chain(read: PoolReading) -> list[bool]:
@@ -177,11 +169,6 @@ def _carried(read: PoolReading) -> list[float]:
     return out
 
 
-def _twin(read: PoolReading) -> list[bool]:
-    """A better-ranked passage has the same title: another one of that name, or another part of the same article."""
-    return [bool(t) and t in read.titles[:i] for i, t in enumerate(read.titles)]
-
-
 def _qualified(read: PoolReading) -> list[bool]:
     """The title's qualifier is a word of the question: `(film)`."""
     asked = set(read.asked)
@@ -192,14 +179,14 @@ def _qualified(read: PoolReading) -> list[bool]:
 
 
 FEATURES: dict[str, Callable[[PoolReading], Sequence[float] | Sequence[bool] | np.ndarray]] = {
-    "score": _score,
+    "score": lambda r: _spread(r.shown.scores, r.count),
     "rank": lambda r: 1.0 - np.log1p(np.arange(r.count)) / math.log(1 + max(r.count, 50)),
     "first_ranks": lambda r: r.head,
     "cosine": lambda r: np.asarray(r.shown.cosines) if len(r.shown.cosines) else np.zeros(r.count),
     "cosine_spread": lambda r: _spread(r.shown.cosines, r.count),
     "cosine_rank": _cosine_rank,
     "in_question": lambda r: r.anchors,
-    "title_words": _title_words,
+    "title_words": lambda r: [sum(w in r.asked for w in t) / len(t) if t else 0.0 for t in r.titles],
     "in_chain": _in_chain,
     "support": lambda r: [p.id in r.shown.support for p in r.shown.passages],
     "named": lambda r: r.best([(b, r.head[a]) for a, b in r.mentions]),
@@ -217,7 +204,8 @@ FEATURES: dict[str, Callable[[PoolReading], Sequence[float] | Sequence[bool] | n
     "rest_cover": lambda r: r.covers(r.rest),
     "chain_cover": lambda r: r.covers(r.chain_stems),
     "best_sentence": _best_sentence,
-    "twin": _twin,
+    # a better-ranked passage has the same title: a namesake, or another part of the same article
+    "twin": lambda r: [bool(t) and t in r.titles[:i] for i, t in enumerate(r.titles)],
     "qualified": _qualified,
     "length": lambda r: [math.log1p(len(t)) / math.log(512) for t in r.texts],
 }

@@ -127,9 +127,8 @@ class WindowMaker:
         tokenizer.no_truncation()
         # A text that spells a control token (`[SEP]`) is read as the characters that it is.
         tokenizer.encode_special_tokens = True
-        opening, closing, padding = marks
-        self.open, self.close = tokenizer.token_to_id(opening), tokenizer.token_to_id(closing)
-        self.pad = (padding and tokenizer.token_to_id(padding)) or 0
+        ids: Any = [tokenizer.token_to_id(mark) if mark else 0 for mark in marks]
+        self.open, self.close, self.pad = ids
 
     def windows(
         self, question: str, titles: Sequence[str], texts: Sequence[str], bridges: Sequence[str]
