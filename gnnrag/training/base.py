@@ -46,8 +46,7 @@ class RunContext:
 
     def gather(self, rows: Report) -> Report:
         """Return the rows of all processes, in the order of sets and ids."""
-        rows = rows if self.accelerator.num_processes == 1 else gather_object(rows)
-        return sorted(rows, key=lambda row: (row["set"], row["id"]))
+        return sorted(gather_object(rows), key=lambda row: (row["set"], row["id"]))
 
 
 def shut_down(accelerator: Accelerator) -> None:

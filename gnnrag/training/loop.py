@@ -257,8 +257,7 @@ class Trainer:
         part = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         with torch.inference_mode():
             rows = self.task.evaluate(self.bare, part, self.accelerator.device)
-        every = [rows] if self.accelerator.num_processes == 1 else gather_object([rows])
-        state.metrics = self._summarise({id_: row for rows in every for id_, row in rows.items()})
+        state.metrics = self._summarise(dict(gather_object(list(rows.items()))))
         if state.metrics and self.task.metric not in state.metrics:
             known = ", ".join(sorted(state.metrics))
             raise ConfigError(f"metric={self.task.metric!r} is not measured; there are: {known}")

@@ -19,6 +19,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import gives_away
 from gnnrag.roles.base import Thoughts
 from gnnrag.session import normalised
+from gnnrag.text.subqueries import fill
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import draw
 from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, VerifierRow
@@ -110,7 +111,7 @@ def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[
     (StrategyQA) and by people (MuSiQue, StrategyQA, up to the first answer that is not known); searches of ReAct
     trajectories (FireAct, HotpotQA).
     """
-    extra, gold = question.extra, question.decomposition
+    extra = question.extra
     titles = {bare_title(passages[id_].title): passages[id_] for id_ in question.gold if id_ in passages}
     found = []
     asked: Sequence[Any] = extra.get("sub_questions") or ()
@@ -124,11 +125,9 @@ def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[
             asks = [s["question"] for s in one["sub_questions"]]
             found.append((one["model"], [Step(q, p.text, p) for q, p in zip(asks, said, strict=True)]))
     hops: list[Step] = []
-    for hop in gold:
-        text = hop.question
-        for number in range(len(hops), 0, -1):
-            text = text.replace(f"#{number}", hops[number - 1].answer or f"#{number}")
-        if "#" in text:
+    for hop in question.decomposition:
+        text = fill(hop.question, {number: step.answer for number, step in enumerate(hops, start=1)})
+        if "#" in text:  # it asks about an answer that is not known
             break
         hops.append(Step(text, hop.answer, passages.get(hop.gold or "")))
     if hops:

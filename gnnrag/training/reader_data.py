@@ -16,6 +16,7 @@ from gnnrag.config import Share
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item, places_of
+from gnnrag.text.subqueries import fill
 from gnnrag.training.config import Count, FoldConfig, Parts, SetConfig, TrainConfig, divide, draw
 from gnnrag.training.sets import OpenSet, open_retriever
 from gnnrag.types import OnProgress, Passage, Query, Question
@@ -84,13 +85,10 @@ class ReaderQuestion:
 
 def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
     """Return a question's single hops: sub-questions, `#1` filled in, and evidence triples as `subject >> relation`."""
-    found = []
+    found, answers = [], {number: hop.answer for number, hop in enumerate(question.decomposition, start=1)}
     for hop in question.decomposition:
-        text = hop.question
-        for number in range(len(question.decomposition), 0, -1):
-            text = text.replace(f"#{number}", question.decomposition[number - 1].answer)
         gold = (hop.gold,) if hop.gold else question.gold
-        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved)))
+        found.append(ReaderQuestion(fill(hop.question, answers), (hop.answer,), gold, gold, tuple(retrieved)))
     for subject, relation, value in question.evidence:
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
