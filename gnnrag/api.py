@@ -21,25 +21,24 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.index import build_index, data_source, index_path
 from gnnrag.index.tables import PASSAGES, latest_version, local_folder, place_of
-from gnnrag.index.update import change_documents, cut_as, has_titles, is_empty
+from gnnrag.index.update import change_documents, chunking_of, has_titles, is_empty
 from gnnrag.io import well_formed
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.evaluate import index_settings, needed_stages
-from gnnrag.run.opened import Events, LoopThread, Opened, parted
+from gnnrag.run.opened import Events, LoopThread, Opened, split_limits
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.types import OnProgress, Passage, Prediction, Query, Question, no_progress
 
 T = TypeVar("T")
 Settings = Mapping[str, Any]  # dotted names of settings to values: {"roles.reader": "prompted", "retriever.top_k": 5}
-Turns = Sequence[tuple[str, str]]  # questions with their answers
 History = Sequence[Answer | tuple[str, str]]  # oldest first
 ALWAYS = ("titles", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
 
 
 class SearchOptions(TypedDict, total=False):
-    """How passages are searched; see `Index.ask`."""
+    """Options of a search; see `Index.ask`."""
 
     retriever: str | None
     settings: Settings | None
@@ -47,7 +46,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class AskOptions(SearchOptions, total=False):
-    """How a question is asked; see `Index.ask`."""
+    """Options of a question; see `Index.ask`."""
 
     method: str | None
     history: History
@@ -154,7 +153,7 @@ class Index:
     ) -> None:
         """Add documents; one with a known name replaces the old one. Arguments and errors: `build`, `remove`."""
         if not isinstance(documents, Dataset):
-            documents = load_passages(documents, cut_as(self.path), on_progress, has_titles(self.path))
+            documents = load_passages(documents, chunking_of(self.path), on_progress, has_titles(self.path))
         caller = index_settings(self._config(()))
         change_documents(self.path, documents, remove, on_progress, caller, may_empty)
         if not is_empty(self.path):
@@ -275,7 +274,7 @@ class Index:
             future.cancel()
 
     def close(self) -> None:
-        """Stop what is under way, and the thread; the index can be asked again."""
+        """Cancel all questions in progress and end the thread; the next question starts it again."""
         self._thread.close(self._opened.close)
 
     def __enter__(self) -> Index:
@@ -290,8 +289,9 @@ class Index:
     async def _answer(
         self, question: str, tell: Callable[[Any], None] | None = None, **options: Unpack[AskOptions]
     ) -> Answer:
-        text, turns, condition = _text(question), _turns(options.pop("history", ())), options.pop("filter", None)
-        shared, limits = parted(_dots(**options))  # type: ignore[misc]  # the others are taken out
+        text, history, condition = _text(question), options.pop("history", ()), options.pop("filter", None)
+        turns = [(turn.question, turn.text) if isinstance(turn, Answer) else turn for turn in history]
+        shared, limits = split_limits(_dots(**options))  # type: ignore[misc]  # history and filter are taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
             condition = await _checked(opened.index, condition, parts.loop.filter)
@@ -370,16 +370,8 @@ def _questions(questions: str | Path | Iterable[Any], index: stored.Index) -> It
     return [row if isinstance(row, Question) else read_question(row, n, ids) for n, row in enumerate(rows, start=1)]
 
 
-def _turns(history: History) -> Turns:
-    turns = [(turn.question, turn.text) if isinstance(turn, Answer) else tuple(turn) for turn in history]
-    for turn in turns:
-        if len(turn) != 2 or not all(isinstance(part, str) for part in turn):
-            raise ConfigError(f"history={turn!r:.80}: give answers, or pairs of a question and its answer, both texts")
-    return turns  # type: ignore[return-value]
-
-
 async def _checked(index: stored.Index, *conditions: str | None) -> str | None:
-    """Return the filters that are given as one, each evaluated before the question begins. ConfigError: malformed."""
+    """Join filters by AND, after evaluating each of them. ConfigError: one is malformed."""
     given = [condition for condition in conditions if condition is not None]
     for condition in given:
         await asyncio.to_thread(index.matching, condition)

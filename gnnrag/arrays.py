@@ -36,20 +36,20 @@ class Lists:
 
     @property
     def owners(self) -> np.ndarray:
-        """Which list each value stands in. Shape (len(values),), int64."""
+        """The list that each value belongs to. Shape (len(values),), int64."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def sizes_of(self, items: np.ndarray) -> np.ndarray:
-        """Return the lengths of some lists. Shape (len(items),)."""
+        """Return the lengths of the lists `items`. Shape (len(items),)."""
         return self.indptr[items + 1] - self.indptr[items]
 
     def places(self, items: np.ndarray) -> np.ndarray:
-        """Return where the values of some lists stand in `values`, one list after the other. Shape (their lengths,)."""
+        """Return the positions in `values` of the lists `items`, one list after the other. Shape (sum of lengths,)."""
         starts, counts = self.indptr[items], self.sizes_of(items)
         return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
     def at(self, items: Any) -> np.ndarray:
-        """Return the values of some lists, one list after the other. Shape (sum of their lengths,)."""
+        """Return the values of the lists `items`, one list after the other. Shape (sum of lengths,)."""
         return self.values[self.places(np.asarray(items, dtype=np.int64))]
 
     @classmethod
@@ -80,8 +80,8 @@ class Lists:
         matrix.sum_duplicates()
         return matrix
 
-    def turned(self, count: int) -> Lists:
-        """Return which lists hold each of `count` values, ascending; a list that holds a value twice counts once."""
+    def transposed(self, count: int) -> Lists:
+        """Return for each of `count` values the lists that hold it, ascending, each once."""
         pairs = np.unique(np.stack([self.values, self.owners], axis=1).astype(np.int64), axis=0)
         return Lists.grouped(pairs[:, 0], pairs[:, 1], count)
 
@@ -93,7 +93,7 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 
 class Rows(Sequence[T]):
-    """The rows of Arrow columns of one length, as Python values that `make` makes of them when they are read."""
+    """The rows of Arrow columns of equal length. `make` turns a row into a Python value when it is read."""
 
     def __init__(self, columns: Sequence[pa.Array | pa.ChunkedArray], make: Callable[..., T] = lambda value: value):
         self.columns, self._make = columns, make

@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Worker:
-    """Runs jobs in a thread of its own, one after the other; they must not touch what other questions own."""
+    """Runs jobs one after the other in its own thread; a job must not touch the state of another question."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -24,9 +24,10 @@ class Worker:
 
 
 class MicroBatcher(Generic[ItemT, ResultT]):
-    """Hands what coroutines ask for to `call` (same length and order) in batches, in its own thread, without a timer.
+    """Collects the items that coroutines ask for, and passes them to `call` in batches, in its own thread.
 
-    An item's result must not depend on the others of its batch.
+    There is no timer: a batch holds what arrived while the one before it ran. `call` returns a result for each item, in
+    order, which must not depend on the other items.
     """
 
     def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 32) -> None:
@@ -36,7 +37,7 @@ class MicroBatcher(Generic[ItemT, ResultT]):
         self._thread = ThreadPoolExecutor(max_workers=1)
 
     async def __call__(self, items: Sequence[ItemT]) -> list[ResultT]:
-        """Return one result for each item. What was raised for one of them is raised here, whatever its batch held."""
+        """Return one result for each item. An exception is raised only for the items that caused it."""
         futures = [asyncio.get_running_loop().create_future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         if self._worker is None or self._worker.done():

@@ -206,7 +206,7 @@ def choose(kind: str, section: Mapping[str, Any], default: str) -> Choice:
 
 
 def _settle_thoughts(config: Any) -> None:
-    """Set the form and options of the role `thoughts` if they follow from the retriever (`PROVEN`).
+    """Set the form and options of the role `thoughts` where they depend on the retriever (`PROVEN`).
 
     `auto` takes the tuned form only if it is proven for the run's retriever, the method has no routes, the embedder is
     the one that it was trained with, and the verifier is tuned.

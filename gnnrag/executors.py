@@ -12,7 +12,7 @@
 
     for position, vectors in make_executor(config.executor).map(Embed("e5"), batches): ...
 
-The work is sent to each worker once and lives as long as the worker. Batches are read as workers become free.
+The work is pickled and sent to each worker once, and kept there. Batches are read as workers become free.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ProcessExecutor(Executor):
         numbered, killed = enumerate(batches), 0
         waiting: deque[tuple[int, B]] = deque()
         while True:
-            # The end of the driver closes this pipe, however it comes about, and thereby ends the workers.
+            # However the driver ends, this pipe closes with it, and that ends the workers.
             theirs, mine = multiprocessing.Pipe(duplex=False)
             context = multiprocessing.get_context("spawn")
             queue = context.SimpleQueue()
@@ -180,7 +180,7 @@ def _work() -> Callable[[Any], Any]:
 
 
 def _attempt_here(batch: Any) -> tuple[Any, Exception | None]:
-    return _attempt(lambda rows: _work()(rows), batch)  # what fails on being unpickled is an error of the work, too
+    return _attempt(lambda rows: _work()(rows), batch)  # an error in unpickling counts as one of the work
 
 
 def _cores() -> int:
@@ -224,7 +224,7 @@ class RayExecutor(Executor):
         sent = self._ray.cloudpickle.dumps(work)  # takes what a script or a notebook defines, too
         folder, numbered = os.getcwd(), enumerate(batches)
         actors = [actor_class.remote(sent, folder) for _ in range(count)]
-        # An actor gets its first batch once it has started: for some there may be no room on the cluster for long.
+        # An actor gets its first batch only once it has started: the cluster may have no room for some for long.
         running: dict[Any, tuple[Any, int | None]] = {actor.start.remote(): (actor, None) for actor in actors}
         is_read = False
         try:

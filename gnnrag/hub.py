@@ -7,23 +7,10 @@ from typing import Any
 
 from gnnrag.errors import ConfigError
 
-PREFIX = "hub:"  # how a setting begins that names what lies on a hub
-# What artefacts and checkpoints are made of: data, never code and never a pickle.
-SUFFIXES = [
-    ".json",
-    ".jsonl",
-    ".arrow",
-    ".npy",
-    ".npz",
-    ".safetensors",
-    ".md",
-    ".txt",
-    ".yaml",
-    ".jinja",
-    ".model",
-    ".lance",
-]
-PATTERNS = [f"*{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
+PREFIX = "hub:"  # begins a setting that names something on a hub
+# The files of indexes and checkpoints: data, never code and never a pickle.
+SUFFIXES = ["json", "jsonl", "arrow", "npy", "npz", "safetensors", "md", "txt", "yaml", "jinja", "model", "lance"]
+PATTERNS = [f"*.{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
 
 
 def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
@@ -57,7 +44,7 @@ def from_pretrained(repo: str, *, revision: str | None = None) -> Path:
 
 
 def with_pulled(settings: Any) -> Any:
-    """Return plain settings with folders in the place of what names something on the hub. Raises ConfigError."""
+    """Return settings with each `hub:...` replaced by the folder that it was downloaded to. Raises ConfigError."""
     if isinstance(settings, dict):
         return {key: with_pulled(value) for key, value in settings.items()}
     if isinstance(settings, list):

@@ -27,7 +27,7 @@ WEIGHTS = "model.safetensors"
 
 
 def cache_folder() -> Path:
-    """Return where what was computed for all indexes is kept: `GNNRAG_CACHE`, else `~/.cache/gnnrag`."""
+    """Return the folder of what all indexes share: `GNNRAG_CACHE`, else `~/.cache/gnnrag`."""
     return Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag")
 
 
@@ -38,7 +38,7 @@ def digest(data: Any) -> str:
 
 
 def hash64(text: str) -> int:
-    """Return a number below 2**64 that a text alone decides, in every process."""
+    """Return a hash of a text below 2**64 that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
@@ -126,9 +126,9 @@ def read_json(path: Path) -> Any:
 
 
 def well_formed(text: str) -> str:
-    """Return text that every file, socket and database takes, in the form in which texts are compared.
+    """Return text in Unicode's form NFC, in which texts are compared, that can be encoded as UTF-8.
 
-    Halves of surrogate pairs become question marks, and é is one sign, where a Mac writes two.
+    Halves of surrogate pairs become question marks. (Names of files on a Mac are not in NFC: é is two characters.)
     """
     return text if text.isascii() else normalize("NFC", text).encode("utf-8", "replace").decode()
 
@@ -145,7 +145,7 @@ def well_formed_json(value: Any) -> Any:
 
 
 def markdown(text: str) -> str:
-    """Return text as one line of Markdown that ends no cell."""
+    """Return text as the content of a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

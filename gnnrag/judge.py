@@ -47,7 +47,7 @@ Count = Annotated[int, Ge(1)]
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]  # the newest reply to each call, with `value` and `problem`
 ROLE, PAIRWISE = "judge", "judge_pairwise"
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
-# Settings that change no reply: a judgement continues with other values, and its figures are computed again.
+# Settings that change no reply: a judgement may be continued with other values of them.
 _FREE = ("runs", "name", "limit", "llm_cache", "concurrency")
 
 ANSWER, EVIDENCE = "judge_answer", "judge_evidence"  # the prompts: what a response is rated beside
@@ -251,7 +251,7 @@ def pairing(first: JudgedRun, second: JudgedRun, questions: Sequence[Question], 
 def known_values(calls: Sequence[Call], rows: Rows) -> dict[tuple[str, str], Any]:
     """Return the value of each call, None where it is missing.
 
-    What needs no judge counts only beside values that were read: alone it would look like a judgement.
+    Values that need no judge count only beside judged ones of the same part: alone they would look like a judgement.
     """
     values = {call.key: rows.get(call.key, {}).get("value") for call in calls if not call.skipped}
     read = {part for (_, part), value in values.items() if value is not None}

@@ -76,7 +76,7 @@ _PARTS: dict[tuple[str, str], type] = {}
 
 
 class Part:
-    """Base of all parts. `build` sets the objects that a part works on as attributes, then calls `setup`."""
+    """Base of all parts. `build` sets `index`, `roles` and the like as attributes, then calls `setup`."""
 
     kind: ClassVar[str]
     name: ClassVar[str]

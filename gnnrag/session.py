@@ -21,8 +21,8 @@ def normalised(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def same(query: Query) -> Query:
-    """Return what equal queries of a question have in common: case, spaces and `origin` do not tell them apart."""
+def query_key(query: Query) -> Query:
+    """Return the key under which equal queries of a question share a ranking; case, spaces and `origin` are ignored."""
     return replace(query, text=normalised(query.text), origin="")
 
 
@@ -49,7 +49,7 @@ class Session:
     cost: float = 0.0
     cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
-    counted: set[Query] = field(default_factory=set)  # queries already in the counts, as `same` returns them
+    counted: set[Query] = field(default_factory=set)  # queries already in the counts, as `query_key` returns them
     rankings: dict[Query, Ranking] = field(default_factory=dict)  # what equal queries gave before, likewise
     traceback: str = ""  # of the first part that raised, for the log
     failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
@@ -61,7 +61,7 @@ class Session:
     def count_queries(self, queries: Sequence[Query]) -> None:
         """Count retriever calls, and how many of them repeat an earlier query of this question."""
         for query in queries:
-            key = same(query)
+            key = query_key(query)
             self.counts["retriever_calls"] += 1
             self.counts["duplicate_query"] += int(key in self.counted)
             self.counted.add(key)

@@ -131,9 +131,14 @@ def _command(typed: str, answers: Sequence[Answer], index: Index) -> str:
     return "\n".join(_evidence_lines(answers[-1], index)) if typed == "/sources" else answer_text(answers[-1], index)
 
 
+def _headed(answer: Answer, heading: str = "") -> str:
+    """Return the text of an answer behind a heading; a quotation, which may not answer, is always headed `Nearest`."""
+    return f"{'Nearest: ' if answer.form == 'quoted' else heading}{answer.marked or answer}"
+
+
 def _brief(answer: Answer) -> Iterator[str]:
     """Yield an answer, and a line for each of its sources; without an answer, for the passages nearest to it."""
-    yield f"{'Nearest: ' if answer.form == 'quoted' else ''}{answer.marked or answer}"
+    yield _headed(answer)
     width = get_terminal_size().columns
     first = sorted({c.number: c for c in reversed(answer.citations)}.values(), key=lambda c: c.number)
     for citation in first:
@@ -147,7 +152,7 @@ def answer_text(answer: Answer, index: Index) -> str:
     if answer.error:
         return str(answer)
     sure = "" if answer.confidence is None or not answer.text else f" (confidence {answer.confidence:.2f})"
-    lines = [f"{'Nearest' if answer.form == 'quoted' else 'Answer'}: {answer.marked or answer}{sure}", ""]
+    lines = [_headed(answer, "Answer: ") + sure, ""]
     queries = []
     for event in answer.trace:
         if event["event"] == "chain" and event["text"]:

@@ -11,22 +11,13 @@ from typing import Annotated
 
 import typer
 
-from gnnrag.cli.console import (
-    AsJson,
-    Settings,
-    load_corpus,
-    note,
-    plain_table,
-    progress_bar,
-    replies_table,
-    split,
-)
+from gnnrag.cli.console import AsJson, Settings, load_corpus, note, plain_table, progress_bar, replies_table, split
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import Dataset, chunking
 from gnnrag.datasets.folder import summary, write_report
 from gnnrag.index.index import Index, build_index, data_source, index_path
 from gnnrag.index.tables import local_folder
-from gnnrag.index.update import change_documents, collect_garbage, collect_tables, cut_as, has_titles
+from gnnrag.index.update import change_documents, chunking_of, collect_garbage, collect_tables, has_titles
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
@@ -69,7 +60,7 @@ def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noq
 
     What a language model had part in is added with the config that the index was built with.
     """
-    data = load_corpus(path, cut_as(index), has_titles(index))
+    data = load_corpus(path, chunking_of(index), has_titles(index))
     _change(index, lambda advance: change_documents(index, data, (), advance, _caller(settings)))
     if data.report:
         note("\n".join(summary(data.report)))
@@ -124,10 +115,7 @@ def draft_schema(index: IndexFolder) -> None:
 
 
 @app.command()
-def inspect(
-    index: IndexFolder,
-    as_json: AsJson = False,
-) -> None:
+def inspect(index: IndexFolder, as_json: AsJson = False) -> None:
     """Print counts, sizes and gaps of an index."""
     report = inspect_index(index)
     if as_json:

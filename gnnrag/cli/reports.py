@@ -11,16 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnnrag.cli.console import (
-    AsJson,
-    AsMarkdown,
-    markdown_table,
-    metrics_table,
-    note,
-    plain_table,
-    progress_bar,
-    split,
-)
+from gnnrag.cli.console import AsJson, AsMarkdown, markdown_table, metrics_table, note, plain_table, progress_bar, split
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
 from gnnrag.metrics.comparison import differences, load_runs, main_metrics
@@ -115,7 +106,7 @@ def reproduce(
     with _row_progress() as callbacks:
         results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
     print(shown(spec, results, form))
-    return _has_problem(results)
+    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
 
 
 @contextmanager
@@ -130,16 +121,11 @@ def _row_progress() -> Iterator[dict[str, Any]]:
         }
 
 
-def _has_problem(results: Sequence[Result]) -> int:
-    """Return the exit code: 1 where a row or a question failed, or a role replied badly too often."""
-    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
-
-
 PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure
 
 
 def retitled(spec: Table, changes: Sequence[str]) -> Table:
-    """Return the table with a title that says what was set otherwise than its file has it, but for places."""
+    """Return the table with the overrides in its title, except those that only name places."""
     items = [item for item in changes if not item.startswith(PLACES)]
     return replace(spec, title=f"{spec.title} [here with {' '.join(items)}]") if items else spec
 

@@ -17,7 +17,7 @@ from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label, stop_flag
 
-PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
+PATIENCE = timedelta(hours=24)  # for which a process waits for another, which may be indexing a large corpus
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
 
 

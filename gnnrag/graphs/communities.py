@@ -54,17 +54,7 @@ class Communities:
     @cached_property
     def occurrence(self) -> np.ndarray:
         """Distinct passages of each community's members over the largest such number. Shape (num_communities,)."""
-        return occurrence_weights(self.passages.sizes)
-
-    def of_entities(self, num_entities: int) -> Lists:
-        """Communities of each entity, ascending, hence coarsest first."""
-        return self.members.turned(num_entities)
-
-
-def occurrence_weights(counts: Any) -> np.ndarray:
-    """Return counts over their maximum, zeros where all are zero. Shape of `counts`, float64."""
-    counts = np.asarray(counts, dtype=np.float64)
-    return counts / counts.max() if counts.size and counts.max() > 0 else counts
+        return self.passages.sizes / max(1, self.passages.sizes.max(initial=0))
 
 
 def find_communities(

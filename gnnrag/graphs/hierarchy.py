@@ -21,7 +21,7 @@ from gnnrag.text.normalise import phrase_key
 
 @dataclass(frozen=True)
 class PhraseNames:
-    """What phrases are looked up by."""
+    """Tables to look up phrases by name and by word."""
 
     keys: Rows[str]  # the spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation
     hashes: np.ndarray  # (num_phrases,) int64 CRC-32 of each form, sorted
@@ -45,8 +45,8 @@ class HierarchyGraph:
     passage_sentences: np.ndarray  # positions in `sentences`, in reading order, repeats included
     sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
     sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
-    known_names: PhraseNames | None = None  # None: found when they are asked for
-    known_neighbours: Lists | None = None  # the same of `neighbours`
+    known_names: PhraseNames | None = None  # value of `names`; None: computed on first use
+    known_neighbours: Lists | None = None  # value of `neighbours`, likewise
 
     @property
     def num_nodes(self) -> int:
@@ -91,10 +91,11 @@ class HierarchyGraph:
 
     @cached_property
     def names(self) -> PhraseNames:
-        """What phrases are looked up by."""
-        if self.known_names is not None:
-            return self.known_names
-        keys = texts(map(phrase_key, self.phrases))
+        """Tables to look up phrases by name and by word."""
+        return self.known_names or self.names_by(texts(map(phrase_key, self.phrases)))
+
+    def names_by(self, keys: Rows[str]) -> PhraseNames:
+        """Return the tables to look up phrases by, given the `phrase_key` of each phrase."""
         split = pc.split_pattern(keys.columns[0], " ")
         numbers, words = _numbered(pc.list_flatten(split))
         owners = np.repeat(np.arange(len(keys)), np.diff(_bounds(split)))
@@ -140,15 +141,19 @@ def _hash(key: str) -> int:
     return crc32(key.encode("utf-8", "surrogatepass"))
 
 
-_TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
+_PHRASES = pa.list_(pa.list_(pa.string()))  # of each sentence
+TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", _PHRASES), ("keys", _PHRASES)])
+
+
+def text_row(text: PassageText) -> dict[str, Any]:
+    """Return what the index keeps of a passage: its sentences, their phrases, and the `phrase_key` of each phrase."""
+    keys = [list(map(phrase_key, phrases)) for phrases in text.phrases]
+    return {"sentences": text.sentences, "phrases": text.phrases, "keys": keys}
 
 
 def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
-    if isinstance(passages, Rows):
-        rows: Any = passages.columns[0]  # as the index keeps them
-    else:
-        rows = pa.array([{"sentences": p.sentences, "phrases": p.phrases} for p in passages], _TEXT)
+    rows: Any = passages.columns[0] if isinstance(passages, Rows) else pa.array(map(text_row, passages), TEXT)
     in_passages = pc.struct_field(rows, "sentences")
     spoken, sentences = _numbered(pc.list_flatten(in_passages))
     _, first = np.unique(spoken, return_index=True)
@@ -164,6 +169,8 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     order = known[np.argsort(seen)]  # by first appearance
     position = np.zeros(len(phrases), dtype=np.int32)
     position[order] = np.arange(len(order))
+    _, at = np.unique(numbers, return_index=True)
+    keys = pc.list_flatten(pc.list_flatten(pc.struct_field(rows, "keys"))).take(pa.array(at[order]))
     sizes = np.bincount(owners, minlength=len(first))
     graph = HierarchyGraph(
         num_passages=len(rows),
@@ -174,15 +181,19 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
         sentence_indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
         sentence_phrases=position[values],
     )
-    return replace(graph, known_names=graph.names, known_neighbours=graph.neighbours)
+    names = graph.names_by(Rows([_one_array(keys)]))
+    return replace(graph, known_names=names, known_neighbours=graph.neighbours)
 
 
 def _numbered(strings: Any) -> tuple[np.ndarray, pa.Array]:
     """Return the number of each string, int32, and the distinct strings, which are numbered by first appearance."""
-    strings = strings.cast(pa.large_string())
-    strings = strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
-    encoded = strings.dictionary_encode()
+    encoded = _one_array(strings).dictionary_encode()
     return encoded.indices.to_numpy(), encoded.dictionary
+
+
+def _one_array(strings: Any) -> pa.Array:
+    strings = strings.cast(pa.large_string())
+    return strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
 
 
 def _bounds(lists: Any) -> np.ndarray:

@@ -130,12 +130,12 @@ class KnowledgeGraph:
     @cached_property
     def passage_entities(self) -> Lists:
         """Entities of each passage, ascending."""
-        return self.entity_passages.turned(self.num_passages)
+        return self.entity_passages.transposed(self.num_passages)
 
     @cached_property
     def entity_hyperedges(self) -> Lists:
         """Hyperedges of each entity, ascending."""
-        return self.hyper_members.turned(self.num_entities)
+        return self.hyper_members.transposed(self.num_entities)
 
     def statement(self, relation: int) -> str:
         """Return a relation as text: its description, or head, label and tail."""

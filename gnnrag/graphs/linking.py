@@ -1,4 +1,4 @@
-"""Link texts to titles and entities: names of a question, and how strongly a passage points to what it mentions."""
+"""Entity linking: the names in a question, and the weights of a passage's mentions of other passages' titles."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LinkWeigher:
         return dict(weights)
 
     def weight(self, sentence: int, phrase: int, wanted: Collection[str]) -> float:
-        """Return the weight of one mention before the doubt about what it stands for."""
+        """Return the weight of one mention, without the confidence of its link."""
         nearness = self._nearness(sentence, self._graph.phrase_keys[phrase], wanted)
         degree = self._graph.degrees[self._graph.first_phrase + phrase]
         return (1 + self._weight * nearness) / math.log2(1 + degree)

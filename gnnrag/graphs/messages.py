@@ -119,7 +119,7 @@ def gather(lists: Lists, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rarity(degrees: np.ndarray) -> np.ndarray:
-    """Return 1 / log2(1 + degree): how little a phrase that so many sentences have is worth. Shape of `degrees`."""
+    """Return 1 / log2(1 + degree), the weight of a phrase in `degree` sentences. Shape of `degrees`."""
     return 1.0 / np.log2(1.0 + np.maximum(degrees, 1))
 
 
@@ -141,7 +141,7 @@ Fact = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Grounding:
-    """The text that the edges of a message graph rest on."""
+    """What the text says of the edges of a message graph."""
 
     stems: StemTable
     confidence: np.ndarray  # (num_triples,) float32 in (0, 1], how sure the link is
@@ -150,14 +150,14 @@ class Grounding:
 
 @dataclass(frozen=True)
 class MessageKnowledge:
-    """A message graph with what its edges rest on."""
+    """A message graph, and what the text says of its edges."""
 
     graph: MessageGraph
     grounding: Grounding | None  # None for a graph of facts alone
 
 
 class _Triples:
-    """Collects triples with how sure and how rare each is."""
+    """Collects triples with their confidence and rarity."""
 
     def __init__(self) -> None:
         self.blocks: list[np.ndarray] = [np.zeros((0, 3), dtype=np.int64)]

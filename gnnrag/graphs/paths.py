@@ -170,12 +170,6 @@ def k_shortest_paths(
     return paths[:k]
 
 
-def all_simple_paths(adjacency: Adjacency, labels: Labels, target: int, cap: int | None = None) -> list[Path]:
-    """Return all loopless paths to a target, shortest first, or `cap` of them."""
-    lengths = range(1, labels.hops + 1)
-    return list(islice((path for n in lengths for path in paths_of_length(adjacency, labels, target, n)), cap))
-
-
 def paths_between_seeds(
     adjacency: Adjacency, seeds: Sequence[int], hops: int = 3, cap: int | None = None, hub_degree: int | None = None
 ) -> dict[tuple[int, int], list[Path]]:
@@ -190,7 +184,8 @@ def paths_between_seeds(
     for i, source in enumerate(seeds):
         labels = label_anchor(adjacency, source, hops, closed)
         for target in seeds[i + 1 :]:
-            if paths := all_simple_paths(adjacency, labels, target, cap=cap):
+            every = (path for n in range(1, hops + 1) for path in paths_of_length(adjacency, labels, target, n))
+            if paths := list(islice(every, cap)):
                 of_pairs[source, target] = paths
                 of_pairs[target, source] = [path[::-1] for path in paths]
     return {(s, t): of_pairs[s, t] for s in seeds for t in seeds if (s, t) in of_pairs}

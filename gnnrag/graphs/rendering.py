@@ -130,8 +130,8 @@ class Edges:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """Entities, edges and passages as texts."""
+class Renderer:
+    """Writes entities, edges, paths and passages as texts and graph hits, and fits them into token budgets."""
 
     edges: Edges
     passages: Sequence[Passage]

@@ -92,7 +92,8 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
     most = None if len(vectors) <= RESOLVED_EXACTLY_UP_TO else NEIGHBOURS
     pairs, cosines = near_pairs(vectors, np.arange(len(vectors)), threshold, most)
     starts = np.searchsorted(pairs[:, 0], np.arange(len(vectors) + 1))
-    kinds = [_kind(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
+    named = zip(graph.names, graph.types, strict=True)
+    kinds = ["year" if _YEAR.fullmatch(name.strip()) else kind.casefold() for name, kind in named]
     assigned = np.zeros(graph.num_entities, dtype=bool)
     clusters = []
     for seed in order.tolist():
@@ -103,7 +104,7 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
         near = [
             (-cosine, other)
             for other, cosine in zip(pairs[at, 1].tolist(), cosines[at].tolist(), strict=True)
-            if not assigned[other] and _may_join(kinds[seed], kinds[other])
+            if not assigned[other] and (kinds[seed] == kinds[other] or APART.isdisjoint((kinds[seed], kinds[other])))
         ]
         if near:
             members = sorted((other for _, other in sorted(near)[: MAX_MEMBERS - 1]), key=lambda i: rank[i])
@@ -135,11 +136,3 @@ def without_loops(extractions: Sequence[Extraction], renamed: Mapping[str, str])
         relations = tuple(r for r in extraction.relations if not is_loop(r.head, r.tail))
         cleared.append(replace(extraction, triples=triples, relations=relations))
     return cleared
-
-
-def _kind(name: str, kind: str) -> str:
-    return "year" if _YEAR.fullmatch(name.strip()) else kind.casefold()
-
-
-def _may_join(one: str, other: str) -> bool:
-    return one == other or not (one in APART or other in APART)

@@ -1,4 +1,4 @@
-"""What passages are known by, which of them names stand for, and where they stand in their documents."""
+"""The names of passages (titles, subjects), matching names to passages, and the places of passages in documents."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a 
 def build_titles(
     graph: HierarchyGraph, titles: Iterable[str], subjects: Iterable[Sequence[Subject]] = ()
 ) -> TitleTables:
-    """Collect what passages are known by; node i of `graph` is the passage of the i-th title.
+    """Collect the names of passages; node i of `graph` is the passage of the i-th title.
 
     A title is known with and without its parenthetical qualifier; a passage without one, by what its text is about
     (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it.
@@ -102,7 +102,7 @@ def build_titles(
         passage_forms=passage_forms,
         is_titled=is_titled,
         words=words,
-        word_forms=Lists.of([[number[word] for word in row] for row in contents]).turned(len(words)),
+        word_forms=Lists.of([[number[word] for word in row] for row in contents]).transposed(len(words)),
         num_sentences=num_sentences,
     )
 

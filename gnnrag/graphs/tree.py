@@ -19,12 +19,7 @@ _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a
 
 
 def anchor_clusters(
-    vectors: np.ndarray,
-    names: Sequence[str],
-    size: float,
-    margin: float,
-    max_parents: int,
-    salt: str = "",
+    vectors: np.ndarray, names: Sequence[str], size: float, margin: float, max_parents: int, salt: str = ""
 ) -> list[tuple[int, np.ndarray]]:
     """Cluster (n, dim) unit rows around centres that their names choose.
 
@@ -34,7 +29,7 @@ def anchor_clusters(
     multiply-adds, 1024 * n / `size` cosines in memory. Returns the row of each centre, ascending, with its members in
     ascending order.
     """
-    draws = np.array([_draw(f"{salt}:{name}") for name in names])
+    draws = np.array([hash64(f"{salt}:{name}") / 2**64 for name in names])
     centres = np.flatnonzero(draws < 1.0 / size)
     if not len(centres):
         centres = np.array([int(np.argmin(draws))])
@@ -63,11 +58,6 @@ def _nearest(
             parents.append(column[joined])
             cosines[lines, column] = -np.inf
     return np.concatenate(rows), np.concatenate(parents)
-
-
-def _draw(name: str) -> float:
-    """Return a number in [0, 1) that the name alone decides."""
-    return hash64(name) / 2**64
 
 
 _SEARCH_SEED, _FIT_SEED = 224, 0  # the released ones

@@ -4,4 +4,4 @@ import os
 import warnings
 
 os.environ.setdefault("LANCE_LOG", "error")  # else it warns of each table that it makes
-warnings.filterwarnings("ignore", "lance is not fork-safe")  # OpenVINO forks, and the child never comes here
+warnings.filterwarnings("ignore", "lance is not fork-safe")  # a child that OpenVINO forks does not use Lance

@@ -30,43 +30,33 @@ from gnnrag.types import Passage
 Counts = dict[str, Any]  # of an artefact's record
 
 
+Make = Callable[["Work"], tuple[Any, Counts]]  # returns the value, as `save_arrays` takes it, and counts
+
+
 @dataclass(frozen=True)
 class Artefact:
-    """How an artefact is made and read; the fields are those of `artefact`."""
+    """How an artefact is made and read."""
 
-    make: Callable[[Work], tuple[Any, Counts]]
-    inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]]
-    kind: Any
-    uses: tuple[str, ...]
-    version: int
-    settings: Callable[[Any], Any] | None
-    load: Callable[[Any, Path], Any] | None
+    make: Make
+    inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]]  # of artefacts; may follow from settings
+    kind: Any = None  # class of the value
+    # what else it depends on: sections of the settings, `embedder`, and writers such as `writers.summary`
+    uses: tuple[str, ...] = ()
+    version: int = 1  # of the code; under a new version the artefact is made again
+    settings: Callable[[Any], Any] | None = None  # index to JSON data that decides the artefact; None: all of `uses`
+    load: Callable[[Any, Path], Any] | None = None  # (index, folder) to a value that is kept in the index's tables
 
 
 ARTEFACTS: dict[str, Artefact] = {}
 
 
 def artefact(
-    inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]],
-    kind: Any = None,
-    uses: tuple[str, ...] = (),
-    version: int = 1,
-    settings: Callable[[Any], Any] | None = None,
-    load: Callable[[Any, Path], Any] | None = None,
-) -> Callable[[Callable[[Work], tuple[Any, Counts]]], Callable[[Work], tuple[Any, Counts]]]:
-    """Register a function that returns an artefact's value, as `save_arrays` takes it, and counts for its record.
+    inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]], **options: Any
+) -> Callable[[Make], Make]:
+    """Register a function as the one that makes the artefact of its name; `options` are fields of `Artefact`."""
 
-    Args:
-        inputs: names of the artefacts that it reads, or a function of the settings that returns them.
-        kind: class of the value.
-        uses: what it depends on besides: sections of the settings, `embedder`, and writers, such as `writers.summary`.
-        version: of the code; a new version makes the artefact again.
-        settings: function of the index; returns, as JSON data, what decides the artefact; None: all of `uses`.
-        load: function of the index and the artefact's folder; reads a value that is kept in the index's tables.
-    """
-
-    def register(make: Callable[[Work], tuple[Any, Counts]]) -> Callable[[Work], tuple[Any, Counts]]:
-        ARTEFACTS[make.__name__] = Artefact(make, inputs, kind, uses, version, settings, load)
+    def register(make: Make) -> Make:
+        ARTEFACTS[make.__name__] = Artefact(make, inputs, **options)
         return make
 
     return register
@@ -85,7 +75,7 @@ def folders_in(place: Path | str) -> dict[str, list[str]]:
 class Work:
     """What a function may use while it makes an artefact of an index.
 
-    `settings` is a digest of the artefact's settings; `tables` gathers the names of the tables that it rests on.
+    `settings` is a digest of the artefact's settings; `tables` collects the names of the tables that hold its values.
     """
 
     def __init__(self, index: Any, name: str = "", settings: str = "") -> None:
@@ -120,11 +110,10 @@ class Work:
         batch: int,
         kind: pa.DataType | None = None,
     ) -> tuple[ValueTable, int]:
-        """Return a table with a value for each key, and how many values were new; none is computed twice.
+        """Return the table `name`-`made_with` with a value for each key, and how many values were computed.
 
-        `work` turns up to `batch` items into values. None stands for a failure, which later calls try again. Work of
-        `gnnrag.index.work` runs on the configured executor. The table is that of `name` and `made_with`; its values
-        have the Arrow type `kind`, or are vectors (None).
+        `work` turns up to `batch` items into values; None stands for a failure, which later calls try again. Classes of
+        `gnnrag.index.work` run on the configured executor. Values have the Arrow type `kind`; None: they are vectors.
         """
         self.tables.append(f"{name}-{made_with[:16]}")
         table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)

@@ -7,32 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from gnnrag.arrays import Rows
-from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
+from gnnrag.graphs.hierarchy import TEXT, HierarchyGraph, build_hierarchy
 from gnnrag.graphs.titles import Titles, layout_of, titles_of
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
-from gnnrag.index.tables import whole
+from gnnrag.index.tables import without_nulls
 from gnnrag.index.work import Analyse
 from gnnrag.text.analyse import PassageText
-
-_TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
 
 
 def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
     def make(row: dict[str, Any]) -> PassageText:
         return PassageText(tuple(row["sentences"]), tuple(map(tuple, row["phrases"])))
 
-    return Rows([whole(index.table_of("text").take(index.table.keys))], make)
+    return Rows([without_nulls(index.table_of("text").take(index.table.keys))], make)
 
 
-@artefact(("passages",), uses=("text",), version=8, load=_load_text)
+@artefact(("passages",), uses=("text",), version=9, load=_load_text)
 def text(work: Work) -> tuple[None, Counts]:
-    """Sentences and phrases of each passage."""
-    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, _TEXT)
+    """Sentences and phrases of each passage, with the keys of its phrases."""
+    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, TEXT)
     return None, {}
 
 
@@ -46,7 +43,7 @@ def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
 
 @artefact(("passages", "hierarchy"), kind=Titles, version=4)
 def titles(work: Work) -> tuple[Titles, Counts]:
-    """Titles and other names of passages, and where passages stand in their documents."""
+    """Titles and other names of passages, and their places in documents."""
     passages = list(work.passages)  # iterated several times
     tables = titles_of(passages, work.read("hierarchy"))
     return Titles(tables, layout_of(passages)), {"forms": len(tables.forms)}

@@ -30,8 +30,8 @@ from gnnrag.text.normalise import find_words
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
-_FEW = 500  # texts up to which their vectors are kept: questions of a corpus come upon the same statements again
-_KEPT = 16_384  # vectors that are kept
+_FEW = 500  # vectors of calls with at most so many texts are cached: questions meet the same statements again
+_KEPT = 16_384  # vectors in that cache
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
 _DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
 Tokenise = Callable[[list[str]], list[list[int]]]
@@ -43,9 +43,9 @@ class Embedder(Protocol):
 
     identity: str  # changes whenever vectors would
     dim: int  # length of a vector
-    weights: str = ""  # the same of the weights alone; empty: as identity
-    block: int = 256  # texts to be given together, where there are many
-    query_prefix: str = ""  # what it writes before a query
+    weights: str = ""  # changes whenever the weights do; empty: `identity` says it
+    block: int = 256  # texts of one call to `encode`, if there are many
+    query_prefix: str = ""  # put before every query
     revision: str | None = None  # of a model from a hub
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
@@ -103,9 +103,9 @@ class StaticEmbedder(Embedder):
 
 
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
-    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none, and its texts.
+    """Return what a checkpoint records of an embedder: its weights (its name, if it has none) and its prefixes.
 
-    `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
+    `revision` is the commit of a hub's model, null where `weights` is a digest; documents have no prefix.
     """
     return {
         "weights": embedder.weights or embedder.identity,
@@ -117,7 +117,7 @@ def encoder_record(embedder: Embedder) -> dict[str, Any]:
 
 
 def is_folder(model: str) -> bool:
-    """Tell whether a model is given as a folder, and not by a name."""
+    """Tell whether a model is given by a folder, not by a name."""
     looks_so = model.startswith((".", "/", "~")) or model.count("/") > 1
     return model not in SHIPPED and (looks_so or Path(model).is_dir())
 
@@ -251,7 +251,7 @@ class SentenceEmbedder(Embedder):
 
 
 def open_encoder(model: str, device: str) -> Any:
-    """Return a SentenceTransformer of a folder or hub name; no code of its own is run, and no pickle is read.
+    """Return the SentenceTransformer in a folder or of a hub name, without running its code or reading a pickle.
 
     Raises ArtefactError where it is damaged, or has pickled weights alone.
     """
@@ -269,16 +269,12 @@ def open_encoder(model: str, device: str) -> Any:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
+    """Hide transformers' progress bar for loading weights, which would overwrite that of the script."""
     from transformers.utils import logging as transformers_logging
 
-    shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
+    yield
+    transformers_logging.enable_progress_bar()
 
 
 def uncut_tokeniser(folder: Path) -> Any:

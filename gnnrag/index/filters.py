@@ -1,7 +1,7 @@
 """Filters: conditions in SQL on passages and their metadata, as Lance and DataFusion evaluate them.
 
-A filter may come from a client of the server. What it can cost is bounded by its length and by a list of what it may
-hold: comparisons, arithmetic, and functions whose result is no longer than what they are given.
+A filter may come from a client of the server. Its cost is bounded by its length and by a list of what is allowed:
+comparisons, arithmetic, and functions whose results are no longer than their arguments.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ class Index:
     knowledge: KnowledgeGraph = _value("knowledge")  # entities, relations and hyperedges with their texts
     knowledge_vectors: KnowledgeVectors = _value("knowledge_vectors")
     phrase_vectors: np.ndarray = _value("phrase_vectors")  # (num_phrases, dim) float32, of the nodes of `hierarchy`
+    passage_vectors: np.ndarray = _value("embeddings")  # (num_passages, dim) float32 unit rows, mapped into memory
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class Index:
         return self._values[name]
 
     def forget(self, but: Collection[str]) -> None:
-        """Free the memory of all loaded values but these; they are loaded again when they are read."""
+        """Free the memory of all loaded artefacts except these; reading one loads it again."""
         self._values = {name: value for name, value in self._values.items() if name in but}
 
     def folder(self, name: str) -> Path:
@@ -159,7 +160,7 @@ class Index:
             return False
 
     def _is_here(self, folder: Path) -> bool:
-        """Tell whether a folder holds an artefact, which is first copied from an object store."""
+        """Tell whether a folder holds an artefact, after copying it from the object store if need be."""
         if (folder / RECORD).is_file():
             return True
         return is_remote(self.place) and folder.name in self._listed and pull(self.uri(folder.name), folder)
@@ -239,7 +240,7 @@ class Index:
         return index_tasks(self.config)
 
     def file_names(self) -> set[str]:
-        """Return the names of the folders that belong to its passages and settings."""
+        """Return the names of the artefact folders for these passages and settings."""
         folders = set()
         for name in folders_in(self.place):
             with suppress(NotGivenError):  # no artefact of these passages exists
@@ -281,18 +282,10 @@ class Index:
         """Return a filter as Lance takes it. ConfigError: see `filters.checked`."""
         return checked(condition, self.table.columns)
 
-    def matching(self, condition: str) -> np.ndarray:
-        """Return which passages meet a filter. Shape (num_passages,), bool, read-only; ConfigError: it is malformed."""
-        return self._matching(condition)
-
     @cached_property
-    def _matching(self) -> Callable[[str], np.ndarray]:
+    def matching(self) -> Callable[[str], np.ndarray]:
+        """Filter to the passages that meet it, (num_passages,) bool, read-only; see `filters.matching`."""
         return lru_cache(16)(partial(matching, self.table))
-
-    @cached_property
-    def passage_vectors(self) -> np.ndarray:
-        """Unit vectors of the passages, (num_passages, dim) float32, mapped into memory."""
-        return self.read("embeddings")  # type: ignore[no-any-return]
 
     @cached_property
     def titles(self) -> TitleMatcher:
@@ -356,7 +349,7 @@ def recorded(config: IndexConfig) -> dict[str, Any]:
 
 
 def completed(stored: IndexConfig, caller: IndexConfig) -> IndexConfig:
-    """Return the stored settings of an index, with the caller's values of those that it does not record."""
+    """Return the stored settings of an index; those that it does not record (`_LOCAL`, models) are the caller's."""
     writers: Any = stored.writers
     roles = {}
     for name in WRITERS:

@@ -131,7 +131,7 @@ class ReportTasks:
 class Report:
     """A report on a community."""
 
-    key: str  # hash of what it was written from
+    key: str  # hash of the task that it was written for
     draft: ReportDraft
 
 

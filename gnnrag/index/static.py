@@ -1,11 +1,11 @@
-"""A vector per token, distilled from an encoder: a hundred times as fast as the encoder, with part of what it knows.
+"""Static token vectors distilled from an encoder: a hundred times as fast, and less accurate.
 
-As in model2vec (MinishLab, 2024), whose package does not go with our transformers: each token of the vocabulary passes
-through the encoder alone, what comes out is cut to its principal components, and weighs less the more frequent the
-token is, by Zipf's law (smooth inverse frequency); a text's vector is the sum of its tokens', made one long. Three
-things are other than there, for what they give on the train splits of 2wiki and hotpotqa (docs/results.md): the state
-of [CLS] is taken, not the mean; components are half whitened; and letters, which stand first in BERT's vocabulary, do
-not count as its most frequent words.
+The method is that of model2vec (MinishLab, 2024), whose package does not work with our transformers. The encoder reads
+each token of its vocabulary alone. Its outputs are reduced to their principal components and weighted by smooth inverse
+frequency, where frequencies follow from ranks by Zipf's law. A text's vector is the normalised sum of its tokens'
+vectors. Three differences, chosen on the train splits of 2wiki and hotpotqa (docs/results.md): the output is that of
+[CLS], not the mean; components are half whitened; single letters, which come first in BERT's vocabulary, do not count
+as its most frequent words.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from gnnrag.text.tokens import estimate_tokens
 
 @artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=3)
 def tree(work: Work) -> tuple[SummaryTree, Counts]:
-    """Summaries of clusters of passages, of clusters of those, and so on; and the vectors of all summaries.
+    """RAPTOR's tree: summaries of clusters of passages, then of clusters of summaries; with the vectors of all.
 
-    Those of texts seen before are kept; clusters are computed anew, so the tree equals that of a rebuild.
+    Clusters are computed anew, so that the tree equals that of a rebuild. Summaries of known texts are reused.
     """
     config = work.config.tree
     counts = dict.fromkeys(("written", "kept", "embedded"), 0)

@@ -1,4 +1,4 @@
-"""What an index stores: Lance tables of passages and of values of single texts, arrays of artefacts beside them."""
+"""The storage of an index: Lance tables of passages and of values computed from single texts; arrays of artefacts."""
 
 from __future__ import annotations
 
@@ -100,11 +100,7 @@ class PassageTable:
 
     def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
         """Return the passages at these positions."""
-        passages = []
-        for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
-            metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
-            passages.append(Passage(row["id"], row["title"], row["text"], row["place"], metadata))
-        return tuple(passages)
+        return tuple(passage_rows(self.rows.take(pa.array(positions, pa.int64()))))
 
     @cached_property
     def row_ids(self) -> np.ndarray:
@@ -114,7 +110,8 @@ class PassageTable:
     @cached_property
     def key(self) -> str:
         """A hash of all passages in their order, without metadata, 64 hex digits."""
-        return _table_key(self.rows)
+        columns = ("\0".join(self.rows[name].to_pylist()) for name in ("id", "place", _KEY))
+        return hashlib.sha256("\1".join(columns).encode()).hexdigest()
 
     def matching(self, condition: str) -> np.ndarray:
         """Tell which passages fulfil an SQL condition over the columns. Shape (num_passages,), bool."""
@@ -165,7 +162,8 @@ class PassageTable:
         if added.schema != schema:  # a field that there was not, or of another type
             kept = [p for p in passage_rows(self.rows) if p.id not in gone]
             return write_passages(uri, [*kept, *new], self.state)
-        condition = f"id IN ({', '.join(map(_quoted, gone))})"
+        quoted = (id_.replace("'", "''") for id_ in gone)
+        condition = "id IN ('" + "', '".join(quoted) + "')"
         updated, removed = [], []
         for fragment in dataset.get_fragments() if gone else ():
             after = fragment.delete(condition)
@@ -208,18 +206,9 @@ def _metadata_names(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
 
 
-def _table_key(table: pa.Table) -> str:
-    columns = ("\0".join(table[name].to_pylist()) for name in ("id", "place", _KEY))
-    return hashlib.sha256("\1".join(columns).encode()).hexdigest()
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 @contextmanager
 def undone_on_failure(uri: str) -> Iterator[None]:
-    """Take back what was committed to a table meanwhile, if what follows fails."""
+    """If the `with` block fails, restore the version that the table had before it."""
     before = latest_version(uri)
     try:
         yield
@@ -250,10 +239,10 @@ def _newest(uri: str) -> Any:
 
 # -------------------------------------------------------------------------------------------------------------- values
 class ValueTable:
-    """Values by the key of what they were computed from: a table that grows, and is the cache of builds.
+    """A growing table of values by the key of the text that each was computed from: the cache of builds.
 
-    `kind` is the Arrow type of a value; None: that of the values there are. Rows are committed every two seconds and
-    by `flush`.
+    `kind` is the Arrow type of a value; None: that of the values in it. Rows are committed every two seconds and by
+    `flush`.
     """
 
     def __init__(self, uri: str, kind: pa.DataType | None = None) -> None:
@@ -284,7 +273,7 @@ class ValueTable:
         return list(first.values())
 
     def add(self, keys: Sequence[str], values: Any) -> None:
-        """Add values, an array (n, dim) or a sequence, in which None stands for one that there is not."""
+        """Add values, an array (n, dim) or a sequence; None in a sequence is a value that could not be computed."""
         self._waiting.append(_value_rows(keys, values, self.kind))
         if time.monotonic() - self._committed > _COMMIT_S:
             self.flush()
@@ -337,7 +326,7 @@ class ValueTable:
     def vectors(self, keys: Sequence[str] | pa.ChunkedArray) -> np.ndarray:
         """Return the vector of each key, (len(keys), dim); ArtefactError: one is gone."""
         table = self.dataset.to_table(batch_size=1 << 20)  # type: ignore[union-attr]
-        rows = whole(pc.index_in(_keys_of(keys), table["key"])).to_numpy()
+        rows = without_nulls(pc.index_in(_keys_of(keys), table["key"])).to_numpy()
         vectors = _one_chunk(table["value"]).flatten().to_numpy().reshape(len(table), self.dim)
         return vectors if np.array_equal(rows, np.arange(len(table))) else vectors[rows]  # Arrow's own `take` is slow
 
@@ -370,8 +359,8 @@ def _keys_of(keys: Sequence[str] | pa.ChunkedArray) -> pa.Array:
     return _one_chunk(keys.cast(pa.string())) if isinstance(keys, pa.ChunkedArray) else pa.array(keys, pa.string())
 
 
-def whole(column: Any) -> Any:
-    """Return a column of values; ArtefactError: some are gone."""
+def without_nulls(column: Any) -> Any:
+    """Return the column, unless it has nulls: ArtefactError, as values were deleted after the index was opened."""
     if column.null_count:
         raise ArtefactError("values of this version of the index were deleted (gnnrag index gc); open it again")
     return column
@@ -451,7 +440,7 @@ def _mapped(path: Path) -> np.ndarray:
 
 # -------------------------------------------------------------------------------------------------------- object stores
 def is_remote(root: Path | str) -> bool:
-    """Tell whether an index lies in an object store; credentials come from variables such as AWS_ACCESS_KEY_ID."""
+    """Tell whether an index is in an object store; credentials come from variables such as AWS_ACCESS_KEY_ID."""
     return "://" in str(root)
 
 

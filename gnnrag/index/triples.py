@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
@@ -23,13 +23,7 @@ from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, Triple, build_e
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
-from gnnrag.graphs.synonyms import (
-    candidate_clusters,
-    find_synonyms,
-    renaming,
-    resolution_text,
-    without_loops,
-)
+from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming, resolution_text, without_loops
 from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
@@ -155,10 +149,6 @@ def fact_string(fact: Triple, style: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
-def _reads_sentences(config: IndexConfig) -> bool:
-    return not config.extract.is_kb
-
-
 def _knowledge_settings(index: Any) -> list[Any]:
     config = index.config.knowledge
     used: list[Any] = [asdict(config)]
@@ -170,7 +160,7 @@ def _knowledge_settings(index: Any) -> list[Any]:
 
 
 @artefact(
-    lambda config: ("extraction", "text") if _reads_sentences(config) else ("extraction",),
+    lambda config: ("extraction",) if config.extract.is_kb else ("extraction", "text"),
     kind=KnowledgeGraph,
     uses=("knowledge", "writers.curator", "writers.summary"),
     version=5,
@@ -178,17 +168,11 @@ def _knowledge_settings(index: Any) -> list[Any]:
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
-    config, sentences = work.config.knowledge, None
-    if _reads_sentences(work.config):
-        sentences = [text.sentences for text in work.read("text")]
-
-    def folded(extractions: Any, renamed: Mapping[str, str]) -> KnowledgeGraph:
-        return fold(extractions, sentences, renamed)
-
-    extractions, counts = work.read("extraction"), Counter[str]()
-    graph = folded(extractions, {})
+    config, extractions, counts = work.config.knowledge, work.read("extraction"), Counter[str]()
+    sentences = None if work.config.extract.is_kb else [text.sentences for text in work.read("text")]
+    graph = fold(extractions, sentences)
     if config.resolve and graph.num_entities:
-        graph, resolved = _resolved(work, graph, extractions, folded)
+        graph, resolved = _resolved(work, graph, extractions, sentences)
         counts.update(resolved)
     if config.description_words is not None:
         graph, shortened = _shortened(work, graph, config.description_words)
@@ -197,13 +181,10 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     return graph, {**sizes, "isolated": int((graph.degrees == 0).sum()), **counts}
 
 
-Fold = Callable[[Sequence[Extraction], Mapping[str, str]], KnowledgeGraph]
-
-
 def _resolved(
-    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], folded: Fold
+    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], sentences: Any
 ) -> tuple[KnowledgeGraph, Counts]:
-    """Return the graph in which the names are one that the writer `curator` takes for one thing."""
+    """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
     texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
     rows, _ = work.embed(texts)
     clusters = candidate_clusters(graph, _unit_rows(rows.astype(np.float16)), work.config.knowledge.resolve_threshold)
@@ -216,11 +197,11 @@ def _resolved(
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
     counts = {"merged": merged, "decided": new, **work.tasks.record("curator")}
-    return folded(without_loops(extractions, renamed), renamed), counts
+    return fold(without_loops(extractions, renamed), sentences, renamed), counts
 
 
 def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[KnowledgeGraph, Counts]:
-    """Summarise what many passages say of an entity or a relation; a relation that is a sentence stays as it is."""
+    """Summarise descriptions of more than `words` words; a relation whose description is its sentence keeps it."""
     subjects = [f"{graph.names[h]} and {graph.names[t]}" for h, t in graph.ends.tolist()]
     said = list(zip(graph.names, graph.descriptions, strict=True))
     said += [(s, text if label else "") for s, label, text in zip(subjects, graph.labels, graph.texts, strict=True)]
@@ -237,7 +218,7 @@ def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[Knowledge
 
 
 def _decided(work: Work, writer: str, tasks: Sequence[Any], encode: Callable[[Any], Any]) -> tuple[list[Any], int]:
-    """Return the results of a writer: an index changed step by step has those of one that was built at once."""
+    """Return a writer's results. Keys hash whole tasks, so that an edited index has the results of a rebuilt one."""
     keys = [digest(asdict(task)) for task in tasks]
     return work.asked(f"knowledge-{writer}", writer, (), keys, tasks, encode, 16)
 

@@ -1,10 +1,11 @@
-"""Change the passages of an index by the names that it has for documents; delete what it no longer needs."""
+"""Add and remove documents of an index by name; delete artefacts and tables that it no longer needs."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -72,13 +73,27 @@ def update_index(
             before.table.record(state)
             after = PassageTable(uri)
             after = after.edit(gone, new) if gone or new else after
-            if "lexical" in wanted and len(after.row_ids):
-                after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer, is_anew=True)
-            made = make_all(Index(root, caller, progress), wanted) if len(after.row_ids) else []
+            made = _make_anew(root, after, wanted, caller, progress) if len(after.row_ids) else []
             del state["unmade"]
             PassageTable(uri).record(state)
         collect_garbage(root, {before.table.dataset.version})
         return made
+
+
+def _make_anew(
+    root: Path | str, table: PassageTable, wanted: Sequence[str], caller: IndexConfig | None, progress: OnProgress
+) -> list[str]:
+    """Make the artefacts of changed passages anew: BM25, which Lance computes, in a thread beside the others."""
+    index = Index(root, caller, progress)
+    with ThreadPoolExecutor(1) as thread:
+        bm25 = None
+        if "lexical" in wanted:
+            bm25 = thread.submit(table.with_bm25, index.config.lexical.language, index.config.lexical.tokenizer, True)
+        made = make_all(index, [name for name in wanted if name != "lexical"])
+    if bm25:
+        bm25.result()
+        made += make_all(Index(root, caller, progress), ["lexical"])  # its record
+    return made
 
 
 def change_documents(
@@ -89,10 +104,10 @@ def change_documents(
     caller: IndexConfig | None = None,
     may_empty: bool = False,
 ) -> list[str]:
-    """Add what was loaded, or replace what has its names, and remove; returns what was made, errors: `update_index`.
+    """Add or replace loaded documents, and remove others; returns the artefacts that were made.
 
-    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`). `remove` are ids of passages, or
-    documents, named as the index does or by their paths. `may_empty`: those that are left, too.
+    `data` must be cut as the index is (`chunking_of`), with or without titles (`has_titles`). `remove` are ids of
+    passages, or documents by the index's names or by their paths. `may_empty` and errors: see `update_index`.
     """
     index = Index(root)
     gone = [_known_as(name, index) for name in remove]
@@ -101,7 +116,7 @@ def change_documents(
     return made
 
 
-def cut_as(root: Path | str) -> Chunking:
+def chunking_of(root: Path | str) -> Chunking:
     """Return how the documents of an index were cut."""
     return from_settings(Chunking, Index(root).source.get("chunking", {}), "chunking")
 
@@ -160,7 +175,7 @@ def collect_tables(root: Path | str) -> list[str]:
 def _changes(
     index: Index, add: Sequence[Passage], remove: Sequence[str], documents: Collection[str]
 ) -> tuple[list[str], list[Passage]]:
-    """Return the ids of the passages that go, and those that come; what stays as it is is in neither."""
+    """Return the ids of the passages to delete and the passages to add; unchanged ones are in neither."""
     there = _named(index, remove)
     names = frozenset(documents)
     new = {passage.id: passage for passage in add}
@@ -203,9 +218,9 @@ def is_cut_from(id_: str, documents: Collection[str]) -> bool:
 
 
 def cut_from(id_: str, documents: Collection[str], source: object = None) -> str | None:
-    """Return which of these documents or records it was cut from.
+    """Return which of some documents or records a passage was cut from, by its id; None for none of them.
 
-    `source` is its file, where that is known: a file may be called `faq.jsonl:42.txt`.
+    `source` is the passage's file, if known: without it, a file called `faq.jsonl:42.txt` looks like a record.
     """
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
@@ -217,7 +232,7 @@ def cut_from(id_: str, documents: Collection[str], source: object = None) -> str
 
 
 def _known_as(name: str, index: Index) -> str:
-    """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
+    """Return the index's name for a file, its path within the indexed folder; `name` itself if that is not in it."""
     name = name if name in index.position else well_formed(name)
     folder = index.source.get("path")
     if name in index.position or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in index.ids):

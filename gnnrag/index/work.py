@@ -1,6 +1,6 @@
 """The expensive steps of an index as work for executors: embedding, analysis of texts, what a model writes.
 
-`here` is what the driver has already opened; workers elsewhere open their own.
+`here` is the embedder or the tasks that the driver has opened; a worker in another process opens its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnrag.extract import make_extractor
+from gnnrag.graphs.hierarchy import text_row
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
 from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
@@ -72,12 +73,12 @@ class Analyse:
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
         text = self.config
         rows = analyse(passages, text.language, text.title_mode, text.phrase_rules, text.splitter)
-        return [{"sentences": row.sentences, "phrases": row.phrases} for row in rows]
+        return list(map(text_row, rows))
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Tasks of a writer to the JSON texts of its results, by `encode`, which can be pickled; None for a failure."""
+    """Tasks of a writer to its results as JSON texts; None for a failure. `encode` is picklable and gives JSON data."""
 
     config: IndexConfig
     writer: str

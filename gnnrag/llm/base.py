@@ -33,9 +33,9 @@ class ContextLengthError(RejectedError):
 
 
 class UnansweredError(LLMError):
-    """The server failed at this request: a lost connection, a page of errors, status 5xx, 403 without a reason.
+    """The server failed at this request: a lost connection, an error page, status 5xx, 403 without a reason.
 
-    It may be the server's fault or the request's. Whether others are answered tells.
+    It may be the server's fault or the request's; that other requests are answered shows which.
     """
 
     kind = "unanswered"
@@ -99,12 +99,12 @@ class Reply:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a run counts of it."""
+        """Flags that a run counts."""
         return ("usage_estimated",) if self.is_estimated else ()
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the turns for a model that knows no system turn: what that says opens the turn after it."""
+    """Return the messages for a model without system messages: the first one is put before the next."""
     if len(messages) < 2 or messages[0].role != "system":
         return tuple(messages)
     return (replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:])
@@ -115,7 +115,7 @@ class Backend(Part):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What decides a reply besides the request (kind, model, server, sampling): a cache key, never a secret."""
+        """All but the request that decides a reply (kind, model, server, sampling), as a cache key; never a secret."""
         raise NotImplementedError
 
     @property
@@ -128,7 +128,7 @@ class Backend(Part):
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Release what the running event loop holds; the model may be used again afterwards."""
+        """Close the connections of the running event loop; the model may be used again afterwards."""
 
 
 Variant = Literal["auto", "full", "small"]

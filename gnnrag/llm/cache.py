@@ -61,7 +61,7 @@ class CachedBackend(Backend):
             return replace(await asyncio.shield(task), cached=True)
         task = self._in_flight[place] = asyncio.create_task(self._ask(key, request))
         task.add_done_callback(lambda _: self._in_flight.pop(place))
-        return await asyncio.shield(task)  # who gives up does not cancel it for those who wait for the same
+        return await asyncio.shield(task)  # a cancelled caller does not cancel it for others that wait for it
 
     async def close(self) -> None:
         await self.backend.close()

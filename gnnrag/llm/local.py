@@ -150,7 +150,7 @@ def own_context(config: Any, tokenizer: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Job:
-    """A request whose temperature, seed and schema are settled, and the part with all other settings."""
+    """A request with its temperature, seed and schema filled in, and the backend with all other settings."""
 
     request: Request
     part: LocalModel
@@ -162,7 +162,7 @@ class Job:
         return str(adapter) if adapter else None
 
     def reply(self, text: str, prompt: int, tokens: int, has_ended: bool) -> Reply:
-        """Return the reply of a text, cut at the first stop string (`raw`: after it); both counts are tokens."""
+        """Return a text as the reply, cut before the first stop string (`raw`: after it); both counts are tokens."""
         request = self.request
         if places := [(text.index(stop), len(stop)) for stop in request.stop if stop in text]:
             text, has_ended = text[: min(places)[0] + min(places)[1] * request.raw], True
@@ -181,7 +181,7 @@ class Engine:
         raise NotImplementedError
 
     def batches(self, jobs: Sequence[Job], prompts: Mapping[int, list[int]]) -> list[list[int]]:
-        """Divide the numbers of jobs into those that are answered together."""
+        """Group the positions of jobs into batches."""
         return [list(prompts)]
 
     def answer(self, jobs: Sequence[Job]) -> list[Reply | Exception]:
@@ -218,7 +218,7 @@ class Engine:
 
 
 def _failed(name: str, error: Exception, kind: type[LLMError] = LLMError) -> Exception:
-    """Return the error that a request gets: our own as it is, others by name, as `kind`."""
+    """Return the error of a request: one of gnnrag's own unchanged, any other as `kind` with its type's name."""
     if isinstance(error, GnnragError):
         return error
     if type(error).__name__ == "OutOfMemoryError":  # alone in its batch: shorter ones fit
@@ -327,7 +327,7 @@ class LocalModel(Backend):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Weights by their content, so that training in place is noticed, and all that shapes prompt and reply."""
+        """A digest of the weights, which changes if they are trained in place, and all that shapes prompt and reply."""
         names = ("dtype", "context", "temperature", "top_p", "presence_penalty", "seed", "chat", "template_options")
         known = {"type": self.name, "model": self.files.name, "weights": self.files.fingerprint}
         return {**known, "schema": self.is_constrained, **{name: getattr(self, name) for name in names}}

@@ -305,6 +305,7 @@ class OpenAI(Backend):
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"no choices in {' '.join(str(answer).split())[:200]!r}") from error
         text, finish = refusal or text_of(content), str(choice.finish_reason or "unknown")
+        finish = next((kind for kind, words in _FINISHES if re.fullmatch(words, finish, re.IGNORECASE)), finish)
         if request.raw and isinstance(stopped_by := getattr(choice, "stop_reason", None), str):  # vLLM names it
             text = text.removesuffix(stopped_by) + stopped_by
         usage: Any = getattr(answer, "usage", None)
@@ -314,7 +315,7 @@ class OpenAI(Backend):
             prompt, completion = estimate_tokens(request.text), estimate_tokens(text)
         return Reply(
             text=text,
-            finish_reason="content_filter" if refusal else _finish(finish),
+            finish_reason="content_filter" if refusal else finish,
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=(prompt * self.price_in + completion * self.price_out) / 1e6,
@@ -364,10 +365,6 @@ def _weaker(form: _Form, body: Mapping[str, Any], message: str) -> _Form | None:
     if "response_format" in body:
         return replace(form, structured=_FORMATS[_FORMATS.index(form.structured) + 1])
     return None
-
-
-def _finish(reason: str) -> str:
-    return next((kind for kind, words in _FINISHES if re.fullmatch(words, reason, re.IGNORECASE)), reason)
 
 
 def text_of(content: Any) -> str:

@@ -1,4 +1,4 @@
-"""Providers of language models, as data: where each is, which variable holds its key, and what it does not take."""
+"""Providers of language models as data: address, environment variable of the key, unsupported parameters."""
 
 from __future__ import annotations
 

@@ -74,7 +74,6 @@ class ScriptedBackend(Backend):
 
 def _rule(rule: Any) -> tuple[re.Pattern[str] | Callable[[Request], bool], Sequence[Any]]:
     match, reply = (rule["match"], rule["reply"]) if isinstance(rule, Mapping) else rule
-    # Config libraries bring list types of their own.
     answers = list(reply) if isinstance(reply, Sequence) and not isinstance(reply, str) else [reply]
     return (match if callable(match) else re.compile(match, re.DOTALL)), answers
 

@@ -115,7 +115,7 @@ class Routed(Method):
         return state
 
     async def _enter(self, state: State, name: str) -> None:
-        """Begin a route: its method has a state of its own, in which rounds start at 0."""
+        """Start a route. Its method gets a new state, so that its rounds start at 0."""
         state.memory.update(route=name, inner=await self.methods[name].start(state.question, state.session))
 
     async def propose(self, state: State) -> list[Query]:

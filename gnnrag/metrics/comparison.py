@@ -82,7 +82,10 @@ def _load(path: Path, name: str) -> Run:
 def main_metrics(runs: Sequence[Run]) -> list[str]:
     """Return what to compare where nobody says: recall, EM and F1, as far as the questions have them, and texts."""
     texts = [name for name in runs[0].scores if name.startswith(TEXT) and not name.endswith("words")]
-    return [name for name in (*MAIN, *texts) if all(name in _defined(run) for run in runs)]
+    return [
+        name for name in (*MAIN, *texts)
+        if all(name in run.scores and not np.isnan(run.scores[name]).all() for run in runs)
+    ]  # fmt: skip
 
 
 def differences(runs: Sequence[Run], metrics: Sequence[str]) -> list[dict[str, Any]]:
@@ -107,7 +110,7 @@ def differences(runs: Sequence[Run], metrics: Sequence[str]) -> list[dict[str, A
                     "questions": len(a),
                     "difference": round(test.difference, 6),
                     "interval": [round(test.low, 6), round(test.high, 6)],
-                    "p": round(mcnemar(a, b).p_value if is_binary else test.p_value, 6),
+                    "p": round(mcnemar(a, b) if is_binary else test.p_value, 6),
                     "p_floor": 0.0 if is_binary else round(test.p_floor, 6),
                     "test": "mcnemar" if is_binary else "paired bootstrap",
                     "better": int((b > a).sum()),
@@ -116,10 +119,6 @@ def differences(runs: Sequence[Run], metrics: Sequence[str]) -> list[dict[str, A
                 }
             )
     return rows
-
-
-def _defined(run: Run) -> list[str]:
-    return [name for name, values in run.scores.items() if not np.isnan(values).all()]
 
 
 def _both(first: Run, second: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,9 @@
 """Counts what language models did wrong in a run, by role, from its rows (`Prediction.usage`).
 
-A request is `bad` where its reply could not be read (`malformed`), none came (`errors`; `rejected`: for what the
-request held), it was taken without the labels asked for (`unlabelled`) or its end (`cut_but_read`), or gives away an
-answer instead of a thought (`leaked`).
-Other counts say why (`cut_off`, `timeout`, ...), and how often a role's fallback gave its result (`fallback`).
+A request is `bad` in these cases: its reply could not be read (`malformed`); there was none (`errors`; `rejected` if
+the request's content was the reason); it was used although its labels (`unlabelled`) or its end (`cut_but_read`) are
+missing; it gives away an answer instead of a thought (`leaked`). Other counts say why (`cut_off`, `timeout`, ...), and
+how often a role's fallback gave its result (`fallback`).
 """
 
 from __future__ import annotations

@@ -67,8 +67,6 @@ def summarise(questions: Sequence[Question], columns: Columns, resamples: int = 
         if len(values):
             interval = bootstrap_interval(values, resamples=resamples, seed=seed)
             report[f"{name}_ci"] = [round(interval.low, 4), round(interval.high, 4)]
-    for percent in (10, 50, 90):
-        report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
     groups = {"by_type": [q.type for q in questions], "by_length": [length_group(q.text) for q in questions]}
     if all(isinstance(q.extra.get("hops"), int) for q in questions):
         groups["by_hops"] = [str(q.extra["hops"]) for q in questions]

@@ -32,15 +32,6 @@ class Difference:
     p_floor: float  # the smallest p-value that so many resamples and differing questions can give
 
 
-@dataclass(frozen=True, slots=True)
-class McNemar:
-    """How often only one of two runs was right, and the exact two-sided p-value of "equally often"."""
-
-    only_a: int
-    only_b: int
-    p_value: float
-
-
 def with_interval(value: float, interval: Sequence[float] | None = None, digits: int = 3) -> str:
     """Return a value for a table: `0.123`, and `0.123 [0.100, 0.150]` where its interval (low, high) is known."""
     return f"{value:.{digits}f}" + (f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]" if interval else "")
@@ -70,16 +61,13 @@ def paired_difference(a: Values, b: Values, resamples: int = 1000, seed: int = 0
     return Difference(float(delta.mean()), float(low), float(high), p_value, len(delta), floor)
 
 
-def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
-    """Test whether two runs, 0 or 1 per question (n,), are right equally often (exact binomial test)."""
+def mcnemar(a: Values, b: Values) -> float:
+    """Return the exact two-sided p-value of "two runs, 0 or 1 per question (n,), are right equally often"."""
     from scipy.stats import binomtest
 
     first, second = _one_per_question(a), _one_per_question(b)
-    if not np.isin(np.concatenate((first, second)), (0.0, 1.0)).all():
-        raise ValueError("McNemar's test needs right or wrong (1 or 0) per question, such as exact match")
-    only_a, only_b = int(np.sum(first > second)), int(np.sum(second > first))
-    differing = only_a + only_b
-    return McNemar(only_a, only_b, float(binomtest(only_a, differing).pvalue) if differing else 1.0)
+    only_a, differing = int(np.sum(first > second)), int(np.sum(first != second))
+    return float(binomtest(only_a, differing).pvalue) if differing else 1.0
 
 
 def _resampled_means(data: np.ndarray, resamples: int, seed: int) -> np.ndarray:

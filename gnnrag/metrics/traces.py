@@ -1,7 +1,7 @@
 """Metrics of a run's traces: what each round and each sub-query brought.
 
-A trace (a row of `traces.jsonl`: question_id, events) says what each query ranked and, for methods that pool evidence,
-what the pool held. Questions that stop early keep their last value: each round is a mean over the same questions.
+A trace (a row of `traces.jsonl`: question_id, events) has the ranking of each query and, for methods that pool
+evidence, the pool. Each round is a mean over the same questions: those that stop early keep their last value.
 """
 
 from __future__ import annotations

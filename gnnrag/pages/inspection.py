@@ -36,13 +36,7 @@ def inspect_index(root: Path | str) -> dict[str, Any]:
             "without_record": counts["passages without a record"],
             "without_triples": empty,
         }
-    return {
-        "root": str(root),
-        "stages": stages,
-        "tables": _tables(index),
-        "stale": _stale(index),
-        "extraction": gaps,
-    }
+    return {"root": str(root), "stages": stages, "tables": _tables(index), "stale": _stale(index), "extraction": gaps}
 
 
 def _tables(index: Index) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The events of one question, told as a page shows them: rounds, their queries, what they brought, what became of it.
+"""The trace of one question as a page shows it: rounds with their queries, what these found, and what was kept.
 
 A story is a list of sections (before the first query, each round, the end) of blocks: a form (`query`, `text`,
 `facts`, `moves`, `list`), the event's name, and what the form needs. An unknown event becomes `facts`: its fields.

@@ -15,15 +15,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.io import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.parts import has_class
-from gnnrag.run.evaluate import (
-    Observer,
-    asked_roles,
-    evaluate,
-    load_data_for,
-    open_index,
-    open_tracker,
-    write_metrics,
-)
+from gnnrag.run.evaluate import Observer, asked_roles, evaluate, load_data_for, open_index, open_tracker, write_metrics
 from gnnrag.run.rundir import code_version, read_predictions, read_seen, seen_hash, trained_counts
 from gnnrag.types import Question
 

@@ -157,7 +157,7 @@ def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def any_of(lists: Lists, mask: np.ndarray) -> np.ndarray:
-    """Tell for each list whether `mask` is true at any of its values. Shape (len(lists),), bool."""
+    """Tell which lists have a value at which `mask` is true. Shape (len(lists),), bool."""
     return np.bincount(lists.owners, mask[lists.values], len(lists)) > 0
 
 

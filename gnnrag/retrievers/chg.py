@@ -114,15 +114,12 @@ class CHGRetriever(Retriever):
         for name in question.names:
             rarity = self.titles.rarity(name.key.split())
             if name.title:
-                _share(reset, self._titled(name.title.form), rarity * name.title.confidence, prior)
+                _share(reset, self.titles.passages(name.title.form), rarity * name.title.confidence, prior)
             if nodes := list(self.graph.phrase_nodes(name.key)):
                 # The more sentences contain a phrase that is no title, the less mass it gets.
                 mass = rarity if name.title else rarity / math.log2(2 + degrees[nodes].sum())
                 shares = 1.0 / degrees[nodes]
                 _add(reset, nodes, self.phrase_mass * mass * shares / shares.sum())
-
-    def _titled(self, form: str) -> list[int]:
-        return list(self.titles.passages(form))
 
     def _bridges(self, masses: Mapping[int, float], question: LinkedQuestion, prior: np.ndarray) -> dict[int, float]:
         """Return the mass that each passage receives along links by title and by shared name; `masses`: seed masses."""
@@ -133,7 +130,8 @@ class CHGRetriever(Retriever):
         for passage, mass in best:
             if mass < self.bridge_floor:
                 break
-            links = [(weight, self._titled(form)) for form, weight in self.links.weights(passage, wanted).items()]
+            weights = self.links.weights(passage, wanted)
+            links = [(weight, self.titles.passages(form)) for form, weight in weights.items()]
             shared = self._shared_names(passage, wanted, asked)
             total = sum(weight for weight, _ in links) + sum(weight for weight, _ in shared)
             scale = self.bridge_share * mass / (total + self.bridge_doubt)
@@ -178,9 +176,9 @@ def _add(reset: dict[int, float], nodes: Sequence[int], masses: np.ndarray) -> N
         reset[node] = reset.get(node, 0.0) + mass
 
 
-def _share(reset: dict[int, float], passages: list[int], mass: float, prior: np.ndarray) -> None:
+def _share(reset: dict[int, float], passages: Sequence[int], mass: float, prior: np.ndarray) -> None:
     """Split mass among passages in proportion to their prior."""
-    shares = prior[passages] + 1e-6
+    shares = prior[list(passages)] + 1e-6
     _add(reset, passages, mass * shares / shares.sum())
 
 

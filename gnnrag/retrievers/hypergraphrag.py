@@ -83,7 +83,7 @@ _MIN_WORDS = 4  # a shorter piece says nothing by itself
 
 @part("role", "hyper_query.offline")
 class OfflineHyperQuery(NamingRole[HyperQueryTask, HyperQuery]):
-    """The query itself and its clauses stand for facts, what it names for entities."""
+    """Facts are the query and its clauses; entities are the names in it."""
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         return HyperQuery(clauses(task.query), self.keywords.find(task.query).low)

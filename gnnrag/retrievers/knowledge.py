@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.graphs.rendering import Edges, Shown, above
+from gnnrag.graphs.rendering import Edges, Renderer, above
 from gnnrag.retrievers.base import Retriever, any_of, query_vectors, rank_in_order
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
@@ -20,9 +20,9 @@ _FALLBACK = 20  # passages of the vector search where the graph had nothing
 
 @dataclass(eq=False)
 class KnowledgeGraphRetriever(Retriever):
-    """Asks its role query by query, so that traces keep their order; ranks many queries at once."""
+    """Base of retrievers on a knowledge graph. Its role is asked query by query; queries are ranked in batches."""
 
-    cosine_floor: float = 0.2  # what is less alike is not found
+    cosine_floor: float = 0.2  # least cosine of anything that is found
     # passages after the method's own: by cosine, or none; then a fallback has the 20 nearest alone
     tail: Literal["dense", "none"] = "dense"
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
@@ -36,7 +36,7 @@ class KnowledgeGraphRetriever(Retriever):
     def setup(self) -> None:
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
         self.edges, self.counter = Edges(self.graph), TokenCounter(self.tokenizer)
-        self.shown = Shown(self.edges, self.index.passages, self.counter, classic=self.is_fork)
+        self.shown = Renderer(self.edges, self.index.passages, self.counter, classic=self.is_fork)
         self._batcher: MicroBatcher[tuple[Query, Any], Ranking] = MicroBatcher(self.rank)
 
     def task(self, query: str) -> Any:
@@ -77,7 +77,7 @@ class KnowledgeGraphRetriever(Retriever):
     def scores(self, kind: str, vector: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """Return the cosines of a vector with all entities, names, relations or hyperedges; shape (their number,).
 
-        What is in no passage of a filter's `mask` (num_passages,) has -2, less than any cosine.
+        Items without a passage in a filter's `mask` (num_passages,) get -2, less than any cosine.
         """
         scores, graph = self.vectors.scores(kind, vector), self.graph
         if mask is None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from gnnrag.graphs.rendering import Edges, GraphHits, Shown, above, distinct, round_robin
+from gnnrag.graphs.rendering import Edges, GraphHits, Renderer, above, distinct, round_robin
 from gnnrag.parts import part
 from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
@@ -133,7 +133,12 @@ MAX_SHARE, MIN_SHARE = 5, 1  # passages of the first and of the last entity
 
 
 def current_passages(
-    shown: Shown, hits: GraphHits, near: Sequence[int], cosines: np.ndarray | None, per_item: int, shared: bool = False
+    shown: Renderer,
+    hits: GraphHits,
+    near: Sequence[int],
+    cosines: np.ndarray | None,
+    per_item: int,
+    shared: bool = False,
 ) -> list[int]:
     """Return the passages of the vector search (`near`), of entities and of edges, merged position by position.
 
@@ -185,10 +190,7 @@ def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: in
 
 
 def pick(
-    rows: Sequence[Sequence[int]],
-    cosines: np.ndarray | None,
-    most: int = MAX_SHARE,
-    without: Iterable[int] = (),
+    rows: Sequence[Sequence[int]], cosines: np.ndarray | None, most: int = MAX_SHARE, without: Iterable[int] = ()
 ) -> list[int]:
     """Pick by vector, or by weight where `cosines` (num_passages,) is None or NaN for a passage; none of `without`."""
     gone = set(without)

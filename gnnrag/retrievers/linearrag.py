@@ -37,13 +37,13 @@ _YEAR = re.compile(r"\d{3,4}")
 class Activation:
     """Activation of a question's entities. Shapes (num_entities,)."""
 
-    scores: np.ndarray  # float64; 0 of inactive entities
-    tiers: np.ndarray  # int64; how far from the question it got that score: 1 for a seed
-    weights: np.ndarray  # float64; all that reached an entity, its seed included
+    scores: np.ndarray  # float64; 0 for inactive entities
+    tiers: np.ndarray  # int64; the round in which an entity got its score; 1 for a seed
+    weights: np.ndarray  # float64; the sum of all activation that reached an entity, its seed included
 
     @property
     def bonus(self) -> np.ndarray:
-        """Score over tier, by which an entity lifts the passages that hold it. Shape (num_entities,)."""
+        """Score over tier: what an entity adds to the passages that hold it. Shape (num_entities,)."""
         return self.scores / np.maximum(self.tiers, 1)
 
 
@@ -59,7 +59,7 @@ class RelationFreeGraph:
     @cached_property
     def entity_sentences(self) -> Lists:
         """The sentences of each entity, ascending."""
-        return self.sentence_entities.turned(len(self.names))
+        return self.sentence_entities.transposed(len(self.names))
 
     def adjacency(self, neighbours: np.ndarray) -> sparse.csr_array:
         """Return the graph to walk on, entities first: w(p, e) = c(p, e) / sum of c(p, .); neighbours (n, 2) weigh 1.
@@ -86,18 +86,12 @@ def build_relation_free(
     numbers = [position.setdefault(key, len(position)) if key else -1 for key in keys]
     groups, names = np.array(numbers, dtype=np.int64), list(position)
     phrases = np.flatnonzero(groups >= 0)[np.unique(groups[groups >= 0], return_index=True)[1]]
-    sentences = np.repeat(np.arange(len(graph.sentences)), np.diff(graph.sentence_indptr))
-    entities = groups[graph.sentence_phrases]
-    shape = (len(graph.sentences), len(names))
-    is_kept = entities >= 0
-    pairs = (sentences[is_kept], entities[is_kept])
-    named = sparse.coo_array((np.ones(len(pairs[0])), pairs), shape=shape).tocsr()
-    named.sum_duplicates()
+    in_sentences = Lists(graph.sentence_indptr, groups[graph.sentence_phrases])
+    sentences, entities = (part[in_sentences.values >= 0] for part in (in_sentences.owners, in_sentences.values))
+    named = Lists.grouped(sentences, entities, len(graph.sentences)).matrix(len(names))
     named.data[:] = 1.0
-    passages = np.repeat(np.arange(graph.num_passages), np.diff(graph.passage_indptr))
-    ones = np.ones(len(passages))
-    has = sparse.coo_array((ones, (passages, graph.passage_sentences)), (graph.num_passages, shape[0])).tocsr()
-    counts = sparse.csr_array(has @ named)
+    has = Lists(graph.passage_indptr, graph.passage_sentences).matrix(len(graph.sentences))
+    counts = sparse.csr_array(has @ named, dtype=np.float64)
     if texts is not None:
         rows, columns = counts.nonzero()
         counts.data = np.array([texts[p].count(names[e]) for p, e in zip(rows, columns, strict=True)], dtype=float)

@@ -67,7 +67,7 @@ class RaptorRetriever(Retriever):
         return out
 
     def _resting_on(self, mask: np.ndarray) -> np.ndarray:
-        """Tell of each node whether all passages below it pass a filter (num_passages,). Shape (num_nodes,), bool."""
+        """Tell which nodes have only passages of `mask` (num_passages,) below them. Shape (num_nodes,), bool."""
         counts = range(self.tree.num_leaves, self.tree.num_leaves + len(self.tree.texts))
         return np.concatenate([mask, [bool(mask[self.tree.leaves(node)].all()) for node in counts]]).astype(bool)
 

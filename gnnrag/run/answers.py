@@ -16,23 +16,17 @@ from gnnrag.types import Passage, Prediction
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A passage that the answer names, or that a short answer was read from.
+    """A passage that supports a sentence of the answer, or from which a short answer was read."""
 
-    `number` is its source's place among those shown, from 1, which marks in the answer name; several citations may have
-    one source. `at` is where the mark of this one stands in `Answer.marked`. `sentence` is that of the answer, or of
-    the passage where the answer is short; the passage says it at the characters [start, end) of its text. `place`: the
-    file and where in it; `supported`: the passage bears the sentence out.
-    """
-
-    number: int
-    at: int
-    sentence: str
+    number: int  # of the source, from 1, as in the mark `[2]`; citations of one passage share it
+    at: int  # where this citation's mark begins in `Answer.marked`
+    sentence: str  # of the answer; for a short answer, of the passage
     passage: str  # its id
     title: str
-    place: str
-    start: int
+    place: str  # the file and the place in it
+    start: int  # the supporting text is `text[start:end]` of the passage
     end: int
-    supported: bool
+    supported: bool  # whether the passage bears the sentence out
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +42,23 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A question's outcome; `error` says why there is none, and is None where all went well.
-
-    `text` is empty where the passages do not say; a longer one marks its statements, as in `it is given [2].`, and
-    `marked` is the text with a mark in any case. `context` are the passages that were read, best first; `ranking` all
-    ids that were found, best first; `trace` everything that happened, in order, as JSON data; `usage` counts calls,
-    tokens and dollars (`cost`); `seconds` is wall-clock time; `generation` tells the state of the index that answered.
-    `confidence`, in [0, 1], is how likely a short answer is right, or how well what is quoted fits; None from a
-    language model, which does not tell. `form` tells a `stated` answer from one that is `quoted`: the sentences nearest
-    to the question, which may not answer it. `none`: there is no answer.
-    """
+    """The outcome of a question."""
 
     question: str
-    text: str
+    text: str  # empty where the passages do not say; a long answer marks its statements, as in `it is given [2].`
     citations: tuple[Citation, ...]
     hops: tuple[Hop, ...]
-    context: tuple[Passage, ...]
-    ranking: tuple[str, ...]
-    trace: tuple[Mapping[str, Any], ...]
-    usage: Mapping[str, Any]
-    seconds: float
+    context: tuple[Passage, ...]  # what was read, best first
+    ranking: tuple[str, ...]  # all ids that were found, best first
+    trace: tuple[Mapping[str, Any], ...]  # everything that happened, in order, as JSON data
+    usage: Mapping[str, Any]  # calls, tokens and dollars (`cost`)
+    seconds: float  # wall-clock time
     rounds: int
-    generation: str
-    error: str | None = None
+    generation: str  # the state of the index that answered
+    error: str | None = None  # why there is no answer
+    # in [0, 1]: how likely a short answer is right, or how well a quotation fits; None: from a language model
     confidence: float | None = None
+    # quoted: the sentences nearest to the question, which may not answer it; none: there is no answer
     form: Literal["stated", "quoted", "none"] = "none"
 
     def __str__(self) -> str:
@@ -79,7 +66,7 @@ class Answer:
 
     @property
     def marked(self) -> str:
-        """The text with the numbers of all its sources; those of a short answer follow it."""
+        """The text with the marks of all its sources; those of a short answer are at its end."""
         tail = dict.fromkeys(f"[{c.number}]" for c in self.citations if c.at > len(self.text))
         return f"{self.text} {''.join(tail)}" if tail else self.text
 
@@ -126,12 +113,12 @@ def hop_of(event: Mapping[str, Any]) -> Hop | None:
 def _cited(
     prediction: Prediction, context: Sequence[Passage], events: Sequence[Mapping[str, Any]], index: Index
 ) -> tuple[str, tuple[Citation, ...]]:
-    """Return the text with marks that count the sources in the order of the text, and its citations.
+    """Return the text, with sources numbered by first mention, and its citations.
 
-    The reader's marks count the passages that it was shown.
+    The reader's own marks are the numbers of the passages that it was shown.
     """
     answer = next((event for event in events if event["event"] == "answer"), {})
-    rows = [(one, id_) for one in answer.get("citations", ()) for id_ in one["passages"]]
+    rows = [(statement, id_) for statement in answer.get("citations", ()) for id_ in statement["passages"]]
     known = {id_ for _, id_ in rows}
     numbers: dict[str, int] = {}  # of sources, by the passage
     text, marks, done = "", list[tuple[int, str]](), 0
@@ -149,25 +136,25 @@ def _cited(
         rows = [({"wanted": (prediction.answer, asked)}, id_) for id_ in answer.get("support", ())]
     passages = {passage.id: passage for passage in index.lookup(dict.fromkeys(id_ for _, id_ in rows))}
     citations, end_before, tail = [], 0, dict[str, int]()
-    one_before: Any = None
-    for one, id_ in rows:
+    previous: Any = None
+    for statement, id_ in rows:
         passage = passages[id_]
-        start, end = span_of(passage.text, *one.get("wanted", (one.get("sentence", ""),)))
-        sentence = one.get("sentence") or " ".join(passage.text[start:end].split())
-        if one is not one_before and (found := text.find(sentence[:-1], end_before)) >= 0:
-            end_before = found + len(sentence) - 1  # the mark may stand before the full stop
-        one_before = one
+        start, end = span_of(passage.text, *statement.get("wanted", (statement.get("sentence", ""),)))
+        sentence = statement.get("sentence") or " ".join(passage.text[start:end].split())
+        if statement is not previous and (place := text.find(sentence[:-1], end_before)) >= 0:
+            end_before = place + len(sentence) - 1  # the mark may come before the full stop
+        previous = statement
         number = numbers.setdefault(id_, len(numbers) + 1)
-        at = next((place for place, of in marks if of == id_ and place >= end_before), None)
+        at = next((place for place, marked in marks if marked == id_ and place >= end_before), None)
         if at is None:
             before = sum(len(f"[{numbers[other]}]") for other in tail)
             at = tail.setdefault(id_, len(text) + 1 + before)
-        is_held = id_ in one.get("borne_out_by", (id_,))
-        citations.append(Citation(number, at, sentence, id_, passage.title, where(passage), start, end, is_held))
+        is_supported = id_ in statement.get("borne_out_by", (id_,))
+        citations.append(Citation(number, at, sentence, id_, passage.title, where(passage), start, end, is_supported))
     return text, tuple(citations)
 
 
 def where(passage: Passage) -> str:
-    """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
+    """Return a passage's file and place, as in `guide.pdf, p. 3`; its id if these are unknown."""
     file = document_of(passage.id) if passage.place else ""
     return f"{file}, {passage.place}" if file else passage.id

@@ -138,7 +138,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Shards:
-    """Answers shards (`3/16`) of a run, and returns their folders. A worker reads data and index once."""
+    """Answers one shard of a run (`3/16`) and returns its folder. Each worker loads data and index once."""
 
     settings: Mapping[str, Any]
     gpus: float
@@ -286,7 +286,8 @@ def write_metrics(
         metrics["texts"] = {"version": TEXT_VERSION, "long": long, "embedder": material.embedder}
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
     write_jsonl(path / "scores.jsonl", [
-        {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: _or_null(columns[k][i]) for k in quality}
+        {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)}
+        | {name: None if math.isnan(columns[name][i]) else float(columns[name][i]) for name in quality}
         for i, q in enumerate(questions)
     ])  # fmt: skip
     write_json(path / "metrics.json", metrics)
@@ -306,10 +307,6 @@ def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]
         return Material(passages)
 
 
-def _or_null(figure: float) -> float | None:
-    return None if math.isnan(figure) else float(figure)
-
-
 # --------------------------------------------------------------------------------------------------- parts of a run
 class Pipeline:
     """Retriever, roles, method and loop for one config. Raises ConfigError for parts that do not exist or do not fit.
@@ -325,7 +322,7 @@ class Pipeline:
         check_fit(config)
         self.reads = needed_stages(config)
         for name in self.reads:
-            index.folder(name)  # made now, not while a question waits
+            index.folder(name)  # made here, so that no question has to wait for it
         retriever = build("retriever", config.retriever.part, index=index, roles=self.roles)
         route_retrievers = {r.name: r.retriever for r in config.method.part.routes.values() if r.name and r.retriever}
         built = {
@@ -384,31 +381,24 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 
 
 def check_fit(config: EvaluateConfig) -> None:
-    """Refuse a retriever that lacks a channel that its method asks. Raises ConfigError, naming those that fit."""
+    """Raise ConfigError, naming the retrievers that fit, if a retriever cannot search what its method or roles ask.
+
+    A method asks certain channels, and tuned thoughts ask by vector.
+    """
+    is_tuned = implementation(config.roles, "thoughts") == "tuned" and "thoughts" in asked_roles(config)
+    by_vector = is_tuned and made_role(config.roles, "thoughts").asks_in_vectors
     for where, (method, retriever) in zip(("", *config.method.part.routes), pairs(config), strict=True):
         wanted = method.part.asked_channels
-        have = retriever.part.channels
-        if not wanted <= have:
-            fitting = [name for name in names("retriever") if wanted <= find_class("retriever", name)().channels]
+
+        def fits(part: Any, wanted: frozenset[str] = wanted) -> bool:
+            return wanted <= part.channels and (part.accepts_vectors or not by_vector)
+
+        if not fits(retriever.part):
+            fitting = [name for name in names("retriever") if fits(find_class("retriever", name)())]
             raise ConfigError(
                 f"{where and f'route method.{where}: '}method={method.name} asks the channels "
-                f"{', '.join(sorted(wanted))}, but retriever={retriever.name} does not offer them all; "
-                f"suitable: {', '.join(fitting) or 'none'}"
-            )
-    if implementation(config.roles, "thoughts") == "tuned":
-        _check_vector_thoughts(config)
-
-
-def _check_vector_thoughts(config: EvaluateConfig) -> None:
-    """Refuse thoughts in vectors if a retriever cannot search by them. Raises ConfigError, naming those that can."""
-    if "thoughts" not in asked_roles(config) or not made_role(config.roles, "thoughts").asks_in_vectors:
-        return
-    for _, retriever in pairs(config):
-        if not retriever.part.accepts_vectors:
-            fitting = [name for name in names("retriever") if find_class("retriever", name)().accepts_vectors]
-            raise ConfigError(
-                f"retriever={retriever.name} cannot search by a vector, and tuned thoughts ask in "
-                f"vectors; suitable: {', '.join(sorted(fitting))}"
+                f"{', '.join(sorted(wanted))}{' by vector (tuned thoughts)' * by_vector}, but "
+                f"retriever={retriever.name} does not offer that; suitable: {', '.join(fitting) or 'none'}"
             )
 
 
@@ -436,10 +426,7 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
 
 # ----------------------------------------------------------------------------------------------- index of a run
 def open_index(
-    configs: Sequence[EvaluateConfig],
-    name: str,
-    passages: Sequence[Passage],
-    progress: OnProgress = no_progress,
+    configs: Sequence[EvaluateConfig], name: str, passages: Sequence[Passage], progress: OnProgress = no_progress
 ) -> Index:
     """Open the index that runs read; what is missing or out of date is built once for all of them.
 

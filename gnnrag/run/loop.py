@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import BudgetError, GnnragError, described
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
-from gnnrag.session import Budget, Session, same
+from gnnrag.session import Budget, Session, query_key
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
 
 if TYPE_CHECKING:
@@ -166,13 +166,13 @@ class Loop:
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Rank queries without counting or tracing them (`_retrieve` does that).
 
-        The retrievers are asked in turn: the trace has a fixed order. Those that ask roles are not batched. Of equal
-        queries of a question (`same`) the first spelling is ranked, and only once.
+        Retrievers are asked one after the other, so that traces keep their order. Those that ask roles are not batched.
+        Of the equal queries of a question (`query_key`) only the first is ranked.
         """
         for query in queries:
             if not query.text.strip() or query.channel not in self.retrievers[query.retriever].channels:
                 raise ValueError(f"a method proposed what its retriever cannot search: {query}")
-        keys = [same(query) for query in queries]
+        keys = [query_key(query) for query in queries]
         new: dict[Query, Query] = {}
         for key, query in zip(keys, queries, strict=True):
             if key not in session.rankings:
@@ -187,7 +187,7 @@ class Loop:
     async def _read(
         self, question: Question, evidence: Evidence, session: Session, round_: int
     ) -> tuple[str, Evidence]:
-        """Return the answer, and the evidence with what the reader searched for besides."""
+        """Return the answer, and the evidence with the passages that the reader searched for itself."""
         if evidence.answer is not None:
             return evidence.answer, evidence
         context = list(evidence.context)

@@ -1,4 +1,4 @@
-"""An index that stays open for questions: its pipelines, the thread that asks them, events as they happen."""
+"""An index that is open for questions: its pipelines by settings, the thread that runs them, events as they happen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Opened:
-    """One state of the folder with the pipelines that were opened on it; of the index's thread."""
+    """An index at one version, with a pipeline for each choice of settings. It is used in the index's thread."""
 
     def __init__(self, path: Path | str, config: EvaluateConfig) -> None:
         self.index = Index(path, index_settings(config))
@@ -35,14 +35,14 @@ class Opened:
     async def turn(
         self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]
     ) -> AsyncIterator[Pipeline]:
-        """Give the parts of some settings once fewer than its `concurrency` questions are under way."""
-        async with self._opening:  # in a thread: what the index lacks is made now
+        """Yield the pipeline of some settings as soon as fewer than its `concurrency` questions are in progress."""
+        async with self._opening:  # in a thread, because missing artefacts are made now
             pipeline = await asyncio.to_thread(self.pipeline, dots, configure)
         async with self._turns.setdefault(tuple(dots), asyncio.Semaphore(pipeline.loop.concurrency)):
             yield pipeline
 
     def pipeline(self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]) -> Pipeline:
-        """Return the parts of some settings, opened once."""
+        """Return the pipeline of some settings; it is built once."""
         with self._pipeline_lock:
             if tuple(dots) not in self._pipelines:
                 self._pipelines[tuple(dots)] = Pipeline(configure(dots), self.index)
@@ -58,15 +58,15 @@ class Opened:
             await self.close()
 
     async def retire(self) -> None:
-        """Close once the last question under way has ended."""
+        """Close as soon as the last question in progress has ended."""
         self._is_retired = True
         if not self._asked:
             await self.close()
 
     async def close(self) -> None:
-        """Close clients of models and threads."""
+        """Close model clients and threads."""
         pipelines, self._pipelines = self._pipelines, {}
-        self._turns.clear()  # of this thread's event loop
+        self._turns.clear()  # semaphores belong to this thread's event loop
         for pipeline in pipelines.values():
             pipeline.loop.close()
             await pipeline.roles.close()
@@ -75,8 +75,8 @@ class Opened:
 LIMITS = {f"budget.max_{name}": f"max_{name}" for name in ("calls", "tokens", "seconds", "cost")}
 
 
-def parted(dots: Sequence[str]) -> tuple[list[str], dict[str, float | None]]:
-    """Return settings that decide which parts answer, and a question's own limits, for which no part is opened anew."""
+def split_limits(dots: Sequence[str]) -> tuple[list[str], dict[str, float | None]]:
+    """Separate the settings that choose parts from the limits of one question, which need no new pipeline."""
     pairs = [dot.partition("=") for dot in dots]
     limits = {LIMITS[key]: json.loads(value) for key, _, value in pairs if key in LIMITS}
     for name, limit in limits.items():
@@ -86,9 +86,9 @@ def parted(dots: Sequence[str]) -> tuple[list[str], dict[str, float | None]]:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, so that callers with and without a loop share batches.
+    """An event loop in its own thread, so that synchronous and asynchronous callers share batches.
 
-    It starts with the first job, and again with the first after it was closed.
+    The first job starts it; after `close`, the next job starts it again.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it has had a job since it was made or closed."""
+        """Tell whether the thread has been started."""
         return self._running is not None
 
     def submit(self, job: Coroutine[Any, Any, T]) -> Future[T]:
@@ -111,7 +111,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(job, self._running[0])
 
     def wait(self, job: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine gives that runs there."""
+        """Run a coroutine there, and return its result."""
         future = self.submit(job)
         try:
             return future.result()
@@ -119,7 +119,7 @@ class LoopThread:
             future.cancel()  # Ctrl-C
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Cancel what is under way, then await `last` and end the thread."""
+        """Cancel all jobs in progress, await `last`, and end the thread."""
         with self._starting:
             running, self._running = self._running, None
         if running is None:
@@ -140,13 +140,13 @@ class LoopThread:
 
 
 class Events(list[dict[str, Any]]):
-    """The events of a question, each told as it comes; those of jobs done at once come together, in their order."""
+    """The events of a question, each passed to `tell` as it is added; concurrent jobs add theirs when they end."""
 
     def __init__(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
         self._tell = tell
 
     def append(self, event: dict[str, Any]) -> None:
-        """Keep an event, and tell it."""
+        """Add an event, and pass it on."""
         super().append(event)
         self._tell(event)
 

@@ -1,6 +1,6 @@
 """The folder of a run: settings, inputs, journals of predictions and traces, metrics; and the shards of a run.
 
-Beside these, what every run shares: the signal that ends it, and which questions shaped the checkpoints that it asks.
+Also here: the flag that SIGTERM sets, and the record of which questions a checkpoint was trained on.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from gnnrag.types import Prediction, to_dict
 T = TypeVar("T")
 _FIELDS = {field.name for field in fields(Prediction)}
 _LISTS = ("ranking", "context", "nodes")
-# A run may be continued with other values of these settings (a server has a new address, an index has moved). They do
-# not influence predictions, or the fingerprints of the inputs already cover them.
+# A run may be continued with other values of these settings, as when a server has a new address or an index has moved.
+# They do not influence predictions, or the fingerprints of the inputs cover them.
 MAY_CHANGE = {
     *("concurrency", "executor", "run", "shard", "metrics", "llm_cache"),
     *("data.path", "data.questions", "index.path", "index.root"),
@@ -67,12 +67,7 @@ class RunDir:
     """
 
     def __init__(
-        self,
-        root: str | Path,
-        name: str,
-        config: Mapping[str, Any],
-        inputs: Mapping[str, Any],
-        fresh: bool = False,
+        self, root: str | Path, name: str, config: Mapping[str, Any], inputs: Mapping[str, Any], fresh: bool = False
     ) -> None:
         self.path = Path(root) / name
         self.settings, self.inputs = deciding_settings(config), inputs

@@ -1,4 +1,4 @@
-"""Weights & Biases beside a run, whose own JSONL is the record: whatever fails here costs a warning."""
+"""Weights & Biases. The run's own JSONL files are the record, so that any failure here is only a warning."""
 
 from __future__ import annotations
 

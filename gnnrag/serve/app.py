@@ -86,7 +86,7 @@ def make_server(service: Service) -> uvicorn.Server:
     config = uvicorn.Config(
         make_app(service), http=Connection, log_level="info" if service.limits.log else "warning", server_header=False,
         timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",
-        backlog=128,  # asyncio accepts so many at once; where one fails for want of descriptors it tries all again
+        backlog=128,  # asyncio accepts up to so many at once, and tries all again if descriptors run out
     )  # fmt: skip
     return uvicorn.Server(config)
 

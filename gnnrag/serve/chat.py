@@ -20,16 +20,7 @@ from pydantic import Field
 from gnnrag.run.answers import Answer
 from gnnrag.serve.guard import as_response
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex
-from gnnrag.serve.rest import (
-    MOST_TURNS,
-    Body,
-    Condition,
-    EventStream,
-    Limits,
-    served,
-    server_of,
-    until_gone,
-)
+from gnnrag.serve.rest import MOST_TURNS, Body, Condition, EventStream, Limits, served, server_of, until_gone
 from gnnrag.text.tokens import BYTES, estimate_tokens
 
 router = APIRouter(prefix="/v1")
@@ -76,16 +67,13 @@ class ChatBody(Body):
 
 @dataclass
 class Reply:
-    """What a client is told: a text, where in it which passage is named, the tokens of language models, and its form.
-
-    The form, that of `Answer`, is in no API of OpenAI's; clients pass it by.
-    """
+    """What a client is sent."""
 
     text: str
-    notes: list[dict[str, Any]] = field(default_factory=list)
-    usage: Mapping[str, int] = field(default_factory=dict)
+    notes: list[dict[str, Any]] = field(default_factory=list)  # annotations: where the text cites which passage
+    usage: Mapping[str, int] = field(default_factory=dict)  # tokens of language models
     finish: Literal["stop", "length"] = "stop"
-    form: str = "stated"
+    form: str = "stated"  # as `Answer.form`; it is not in OpenAI's API, and clients ignore it
 
     def cut_to(self, tokens: int | None) -> Reply:
         if tokens is None or estimate_tokens(self.text) <= tokens:
@@ -165,7 +153,7 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
 
 
 def _task(text: str, index: str) -> Reply | None:
-    """Return what Open WebUI is told when it wants a title, tags or the like for a chat, without a search.
+    """Answer Open WebUI's requests for a title, tags or the like of a chat without a search.
 
     Its templates begin with `### Task:`, show the JSON they want and quote the chat. None: it is a question.
     """
@@ -207,13 +195,14 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatB
         return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage, form=answer.form).cut_to(tokens)
     text, notes, quoted = answer.marked or _NO_ANSWER, [], dict[int, list[str]]()
     for (number, at), group in groupby(answer.citations, key=lambda one: (one.number, one.at)):
-        *before, one = group  # of sentences that share a mark the one before it
-        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(one.passage, safe='')}"
+        citations = list(group)  # sentences that share a mark; the last one comes right before it
+        last = citations[-1]
+        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(last.passage, safe='')}"
         place = {"start_index": at, "end_index": at + len(f"[{number}]")}
-        about = {**place, "title": one.title or one.place, "url": page}
+        about = {**place, "title": last.title or last.place, "url": page}
         notes.append({"type": "url_citation", "url_citation": about})
-        sentences = [" ".join(each.sentence.split()) for each in (*before, one)]
-        quoted.setdefault(number, [one.title or one.place]).extend(sentences)
+        sentences = [" ".join(citation.sentence.split()) for citation in citations]
+        quoted.setdefault(number, [last.title or last.place]).extend(sentences)
     lines = [f"[{number}] {title}: {' '.join(sentences)}" for number, (title, *sentences) in sorted(quoted.items())]
     text += _SOURCES + "\n".join(lines) if lines else ""
     return Reply(text, notes, answer.usage, form=answer.form).cut_to(tokens)

@@ -107,7 +107,7 @@ def open_graph(index: Index) -> Phrases | Entities:
 
 
 class View:
-    """Nodes and edges as they are collected, up to a limit."""
+    """A part of the graph: collects nodes and edges up to a limit of nodes."""
 
     def __init__(self, index: Index, limit: int = MOST) -> None:
         self.index, self.graph, self._limit = index, open_graph(index), max(1, min(limit, MOST))
@@ -140,7 +140,7 @@ class View:
                 edge["label"] = f"{edge['label']}; {label}".removeprefix("; ")[:_LABEL]
 
     def mention(self, row: int, name: int) -> None:
-        """Add a passage, an entity that it names, and between them what it says of it, without the passage's title."""
+        """Add a passage, an entity in it, and an edge with the sentence about it, without the passage's title."""
         sentence = " ".join(self.graph.says(name, row).split())
         rest = sentence.removeprefix(" ".join(self.index.passages[row].title.split())).strip()
         self.join(self.passage(row), self.entity(name), rest if rest[:1].isupper() else sentence)

@@ -48,7 +48,7 @@ def most_connections() -> int:
 
 
 class Connection(H11Protocol):
-    """A connection that must begin a request in time; where there are too many, one that is silent is closed."""
+    """A connection that is closed if no request begins in time; beyond `most` connections, an idle one is closed."""
 
     most: ClassVar[int]  # set where a server starts
 
@@ -58,8 +58,8 @@ class Connection(H11Protocol):
         self._waiting = self.loop.call_later(_HEADERS_S, self._check)
         every: Any = self.connections
         if len(every) > self.most:
-            silent = (one for one in every if one.cycle is None and one is not self and not one.transport.is_closing())
-            next(silent, self).transport.close()
+            idle = (c for c in every if c.cycle is None and c is not self and not c.transport.is_closing())
+            next(idle, self).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting.cancel()

@@ -25,7 +25,7 @@ from gnnrag.datasets.folder import Folder, load_documents
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.tables import PASSAGES, latest_version
-from gnnrag.index.update import cut_as, cut_from, has_titles, is_empty
+from gnnrag.index.update import chunking_of, cut_from, has_titles, is_empty
 from gnnrag.io import well_formed
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
@@ -58,7 +58,7 @@ def without_folders(message: str, service: Service) -> str:
 
 
 def as_problem(error: Exception, service: Service) -> Problem:
-    """Return what a client is told of an error; it names no folder of the server."""
+    """Return an error as an HTTP problem that names no folder of the server."""
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail) if type(error) is not Problem else error
     if isinstance(error, ClientDisconnect):
@@ -77,7 +77,7 @@ def as_problem(error: Exception, service: Service) -> Problem:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question as a client put it; None: the settings of the server. `history`: earlier questions and answers."""
+    """A client's question; None stands for the server's settings. `history`: earlier questions and answers."""
 
     question: str
     history: Sequence[tuple[str, str]] = ()
@@ -89,7 +89,7 @@ class Ask:
 
 
 class ServedIndex:
-    """One index of a server: opened when it is there, again when it has changed; and its jobs."""
+    """An index of a server, with its jobs. It is opened once it exists, and again whenever it has changed."""
 
     def __init__(self, service: Service, name: str) -> None:
         self.service, self.name, self.path = service, name, service.indexes[name]
@@ -152,7 +152,7 @@ class ServedIndex:
         ids = index.stored.ids if index else ()
         there = {name for id_ in ids if (name := id_ if id_ in wanted else cut_from(id_, wanted))}
         read = self._read([job for job in jobs if job.kind == "add"], index, progress)
-        last: dict[str, Folder | None] = {}  # what becomes of a document by the last of its jobs; None: it goes
+        last: dict[str, Folder | None] = {}  # each document's new content by the last of its jobs; None: removed
         for job in jobs:
             if job in read:
                 last[job.document] = read[job]
@@ -184,7 +184,7 @@ class ServedIndex:
 
     def _read(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> dict[Job, Folder]:
         """Read the files of jobs, ending those whose file cannot be read."""
-        cut, read = cut_as(self.path) if index else chunking(self.service.config.data), {}
+        cut, read = chunking_of(self.path) if index else chunking(self.service.config.data), {}
         with DocumentReader(cut) as reader:
             self._reading = reader
             for job in jobs:
@@ -261,7 +261,7 @@ class Server:
         self.service, self.limits = service, service.limits
         self.served = {name: ServedIndex(service, name) for name in service.indexes}
         self._turns = asyncio.Semaphore(self.limits.asking)
-        self._searches = asyncio.Semaphore(self.limits.asking)  # of their own: a search takes a tenth of a question
+        self._searches = asyncio.Semaphore(self.limits.asking)  # not behind questions, which take ten times as long
 
     def find(self, name: str, caller: Caller, right: Right = "ask") -> ServedIndex:
         """Return an index that a caller may ask or write. Problem: it may not, or there is none."""

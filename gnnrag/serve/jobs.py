@@ -43,7 +43,7 @@ class Job:
 class Jobs:
     """The jobs of one index, with their uploads.
 
-    `work` is given jobs and ends them, all or none in effect; `failed` is given a job and what `work` raised of it.
+    `work` does several jobs, all or none of them. If it raises an exception for a single job, `failed` gets both.
     """
 
     def __init__(self, work: Callable[[Sequence[Job]], None], failed: Callable[[Job, Exception], None]) -> None:
@@ -100,7 +100,7 @@ class Jobs:
         return [job for job in list(self._jobs.values()) if job.state == "queued"]
 
     def _do_waiting(self) -> None:
-        """Do the jobs that wait together, up to one for a part of a document that is named before, or the reverse."""
+        """Do waiting jobs together, up to the first whose document contains, or is part of, an earlier one's."""
         names, together = set[str](), list[Job]()
         for job in self._waiting():
             name = job.document
@@ -115,7 +115,7 @@ class Jobs:
     def _do(self, jobs: Sequence[Job]) -> None:
         try:
             self._work(jobs)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a document must not stop those behind it
+        except Exception as error:  # noqa: BLE001 - one bad document must not stop the jobs after it
             left = [job for job in jobs if job.ended is None]
             for job in left:
                 if job.is_cancelled:
@@ -125,7 +125,7 @@ class Jobs:
                 self._failed(again[0], error)
             elif len(again) < len(left):
                 self._do(again)
-            else:  # by halves, so that each has its own fault
+            else:  # in halves, until the job at fault is alone
                 for half in (again[: len(again) // 2], again[len(again) // 2 :]):
                     self._do(half)
         for job in jobs:

@@ -152,7 +152,7 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; where the client leaves, what makes them is closed."""
+    """Server-sent events. If the client disconnects, the generator of the events is closed."""
 
     def __init__(self, events: AsyncGenerator[str]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
@@ -166,7 +166,7 @@ class EventStream(StreamingResponse):
 
 
 async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine gives; a client that leaves cancels it."""
+    """Return the result of a coroutine, which is cancelled if the client disconnects."""
     task = asyncio.create_task(work)
 
     async def watch() -> None:
@@ -282,7 +282,7 @@ def _names(index: Index, text: str) -> dict[str, Any]:
 
 @router.post("/indexes/{index}/graph")
 async def graph_of_answer(request: Request, index: IndexName, body: GraphBody) -> dict[str, Any]:
-    """Return the passages of an answer and the names that join them, to each other and to its question."""
+    """Return the passages of an answer, with the names that they share with each other or with its question."""
     opened = (await served(request, index).index()).stored
     return await asyncio.to_thread(answer_graph, opened, body.passages, body.question)
 

@@ -46,7 +46,7 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
 
     @contextmanager
     def problems() -> Iterator[None]:
-        """Turn what went wrong into the tool's error, in one line."""
+        """Turn an exception into the tool's error, on one line and without folders of the server."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the tool would quote it as it is
@@ -88,8 +88,7 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
 
     @tool
     async def open_passage(
-        id: Annotated[str, Field(min_length=1, max_length=2000)],
-        index: IndexName = "",
+        id: Annotated[str, Field(min_length=1, max_length=2000)], index: IndexName = ""
     ) -> dict[str, Any]:
         """Return the whole text of a passage, its title and its place in the document."""
         with problems():

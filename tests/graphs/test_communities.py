@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnrag.extract.base import Extraction
-from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights
+from gnnrag.graphs.communities import BUCKET, Communities, find_communities
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.io import digest
@@ -95,4 +95,3 @@ def test_an_edit_in_one_component_moves_no_other() -> None:
 
 def test_empty_graph() -> None:
     assert len(find_communities(graph())) == len(find_communities(graph(), "released")) == 0
-    assert occurrence_weights([0, 0]).tolist() == [0, 0]

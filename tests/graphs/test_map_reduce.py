@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnrag.arrays import Lists
-from gnnrag.graphs.communities import Communities, occurrence_weights
+from gnnrag.graphs.communities import Communities
 from gnnrag.retrievers.graphrag.reports import (
     deepest,
     fill_batches,
@@ -19,10 +19,9 @@ from gnnrag.retrievers.graphrag.reports import (
 
 
 def test_report_ranking_and_batching() -> None:
-    chunks = {"e1": {"t1", "t2", "t3"}, "e2": {"t2"}, "e3": {"t4"}, "e4": {"t1", "t4", "t5", "t6"}}
-    communities = [("e1", "e2"), ("e3",), ("e4",)]
-    weights = occurrence_weights([len(set().union(*(chunks[e] for e in c))) for c in communities])
-    assert weights.tolist() == pytest.approx([0.75, 0.25, 1.0], abs=1e-6)
+    none, passages = np.zeros(3, np.int32), Lists.of([[0, 1, 2], [3], [0, 3, 4, 5]])
+    communities = Communities(("a", "b", "c"), none, none, none, passages, passages, passages)
+    assert communities.occurrence.tolist() == pytest.approx([0.75, 0.25, 1.0], abs=1e-6)
     batches = fill_batches(shuffled(3), [400, 500, 300], 1000, 20)
     assert [set(b) for b in batches] == [{2, 1}, {0}]
 

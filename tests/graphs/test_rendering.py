@@ -11,7 +11,7 @@ from gnnrag.arrays import Lists
 from gnnrag.graphs.rendering import (
     Edges,
     GraphHits,
-    Shown,
+    Renderer,
     classic_passages,
     distinct,
     passages_in_order,
@@ -120,9 +120,9 @@ def test_seed_edges_are_ranked_capped_and_in_order_of_appearance() -> None:
     assert seed_edges(edges, [3], [edges.weights]) == seed_edges(edges, [], [edges.weights], cap=2) == []
 
 
-def shown(classic: bool = False) -> Shown:
+def shown(classic: bool = False) -> Renderer:
     passages = [Passage(f"p{i}", "T", f"text {i}") for i in range(3)]
-    return Shown(Edges(GRAPH), passages, TokenCounter(), classic)
+    return Renderer(Edges(GRAPH), passages, TokenCounter(), classic)
 
 
 def test_rows() -> None:

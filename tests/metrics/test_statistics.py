@@ -56,6 +56,5 @@ def test_a_p_value_counts_the_data_themselves_among_the_resamples():
 def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
     n = only_a + only_b
     tail = sum(comb(n, i) for i in range(min(only_a, only_b) + 1)) / 2**n
-    got = mcnemar([1] * only_a + [0] * only_b + [1, 0], [0] * only_a + [1] * only_b + [1, 0])
-    assert (got.only_a, got.only_b) == (only_a, only_b)
-    assert got.p_value == pytest.approx(min(1.0, 2 * tail))
+    p_value = mcnemar([1] * only_a + [0] * only_b + [1, 0], [0] * only_a + [1] * only_b + [1, 0])
+    assert p_value == pytest.approx(min(1.0, 2 * tail))

@@ -82,7 +82,7 @@ class AnchorFinder:
                 self._words[frozenset(key.split())][node] = None
 
     def choose(self, meaning: GraphCosines, concepts: Any, question: str) -> tuple[list[ConceptAnchors], Counter[str]]:
-        """Return the starts, and what went wrong on the way (`concept_unresolved`, `anchorless`, `fallback_naive`).
+        """Return the starts, and counts of failures (`concept_unresolved`, `anchorless`, `fallback_naive`).
 
         Of `concepts` (a `Concepts`), those with the same anchors are one. Broad topics count where the question is not
         specific (`use_anchors`), or where no name is found; without either the nodes nearest to the question do.

@@ -114,7 +114,7 @@ _VAGUE = {"other", "same", "have", "listed", "mention", "with", "together", "als
 
 @dataclass(frozen=True, slots=True)
 class GuessedWalk:
-    """A walk: signed predicates, the types of its nodes from the anchor on, and how much of it the question says."""
+    """A walk: signed predicates, the types of its nodes from the anchor on, and how well it fits the question."""
 
     steps: tuple[str, ...]
     types: tuple[str, ...]

@@ -68,9 +68,9 @@ def completed(wanted: TypeFilter, schema: Schema, starts: Sequence[str], ends: S
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A grown DOT: its neighbourhood, the filter it ended up with, and what had to be changed on the way.
+    """The region of a DOT: its neighbourhood, and the type filter that was used in the end.
 
-    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `size_cut` where the size guard cut it.
+    `notes` say what was changed: `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, `size_cut` (`max_nodes`).
     """
 
     near: Neighbourhood

@@ -14,15 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 
 from gnnrag.methods.base import Method, Pool, State, passages_behind, promote, scale_of
-from gnnrag.methods.graphsearch.roles import (
-    ContextTask,
-    Draft,
-    Side,
-    SubQueryTask,
-    TextResult,
-    View,
-    parse_triples,
-)
+from gnnrag.methods.graphsearch.roles import ContextTask, Draft, Side, SubQueryTask, TextResult, View, parse_triples
 from gnnrag.parts import part
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.parsing import MalformedError
@@ -53,7 +45,7 @@ SHOWN = 10  # passages that roles without a language model look at
 
 @dataclass
 class Views:
-    """What is retrieved, and which of it a side sees."""
+    """What is retrieved, and what of it each side sees."""
 
     top_k: Annotated[int, Ge(1)] = 30  # passages, and entities and relations each, of one retrieval
     # retrieve with the whole question first: full view, aligned with the side, or off

@@ -23,13 +23,7 @@ from gnnrag.retrievers.base import (
     rank_passages,
 )
 from gnnrag.retrievers.graphrag.report_roles import Point, ReduceTask, ReportPointsTask
-from gnnrag.retrievers.graphrag.reports import (
-    ReportView,
-    deepest,
-    fill_batches,
-    keep_points,
-    shuffled,
-)
+from gnnrag.retrievers.graphrag.reports import ReportView, deepest, fill_batches, keep_points, shuffled
 from gnnrag.session import Session, concurrently
 from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Hit, Query, Ranking
@@ -67,7 +61,7 @@ class GraphRAGLocalRetriever(Retriever):
         self.report_tokens = int(self.max_tokens * self.community_share)
         self.text_tokens = int(self.max_tokens * self.text_share)
         self.table_tokens = self.max_tokens - self.report_tokens - self.text_tokens
-        self._communities_of = self.view.communities.of_entities(self.graph.num_entities)
+        self._communities_of = self.view.communities.members.transposed(self.graph.num_entities)  # coarsest first
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         texts = [query.text for query in queries if query.text.strip()]

@@ -86,7 +86,7 @@ class ReportView:
         return self.reports.items[i]
 
     def rests(self, i: int, mask: np.ndarray | None) -> bool:
-        """Tell whether all passages of a community pass a filter (num_passages,); None: there is no filter."""
+        """Tell whether all passages of a community are in `mask` (num_passages,); None is no filter."""
         return mask is None or bool(mask[self.communities.passages[i]].all())
 
     def text(self, i: int) -> str:

@@ -60,7 +60,7 @@ NOT_VOTED = np.iinfo(np.int32).max
 
 @dataclass(frozen=True)
 class Votes:
-    """What speaks for a walk."""
+    """Which entities and edges raise the weight of a walk."""
 
     is_answer: np.ndarray  # (num_entities,) bool; whether each may be the answer
     rank: np.ndarray  # (num_edges,) int32; among the edges near the query, `NOT_VOTED` for the others
@@ -89,7 +89,7 @@ class Walks:
         return len(self.middle)
 
     def weigh(self, votes: Votes) -> tuple[np.ndarray, np.ndarray]:
-        """Return what each walk counts, and its best voted edge or -1. Shapes (num_walks,), int64."""
+        """Return each walk's weight, and its edge nearest to the query or -1. Shapes (num_walks,), int64."""
         answers = votes.is_answer.astype(np.int64)
         near = np.where(votes.directed & (self.start > self.middle), NOT_VOTED, votes.rank[self.near])
         far = np.where((self.far < 0) | (votes.directed & (self.middle > self.end)), NOT_VOTED, votes.rank[self.far])
@@ -119,11 +119,8 @@ class WalkGraph:
     def walks(self, start: int) -> Walks:
         """Return all walks of an entity."""
         first, by = self.to[start], self.by[start]
-        indptr = self.to.indptr
-        counts = indptr[first + 1] - indptr[first]
-        owner = np.repeat(np.arange(len(first)), counts)
-        flat = np.repeat(indptr[first] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-        end, far = self.to.values[flat], self.by.values[flat]
+        owner = np.repeat(np.arange(len(first)), self.to.sizes_of(first))
+        end, far = self.to.at(first), self.by.at(first)
         onward = end != start
         owner, end, far = owner[onward], end[onward], far[onward]
         ended = np.flatnonzero(np.bincount(owner, minlength=len(first)) == 0)
@@ -166,9 +163,9 @@ class WalkGraph:
     def last_evidence(self, starts: Sequence[int], votes: Votes, query: str) -> list[Counter[int]]:
         """Return what the released code counts: the last walk of each start, whatever the others say.
 
-        A node gives its passages the first time that any walk meets it, unless its passages were narrowed down, which
-        is done where it has as many descriptions as passages: to those whose description is nearest to the query, by
-        the edit similarity of their words. Counts are in order of first mention.
+        A node counts all its passages only the first time that a walk meets it. A node with as many descriptions as
+        passages counts those whose description is nearest to the query, by edit similarity of words, every time.
+        Counts are in order of first mention.
         """
         met, counters = np.zeros(self.graph.num_entities, dtype=bool), []
         passages = self.graph.entity_passages
