@@ -8,7 +8,7 @@ from collections.abc import Callable, Sized
 from functools import cache, lru_cache, wraps
 from importlib.resources import files
 from itertools import groupby, pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 
@@ -184,7 +184,7 @@ def drop_qualifier(title: str) -> str:
 _NOT_ASCII_WORD = re.compile(r"[^A-Za-z0-9 ]")
 
 
-def norm_phrase(phrase: str, norm: Literal["hipporag", "unicode"] = "hipporag") -> str:
+def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
     """Return the form under which entities are one node.
 
     `hipporag` is the released rule: ASCII only, so that every name in another script becomes the same empty string.
