@@ -123,7 +123,7 @@ def read(passages: list[Passage], questions: list[dict], count: int, model, make
     batches = (read_alone(model, items[at : at + BATCH], maker.pad) for at in range(0, len(items), BATCH))
     rows = []
     for n, found in enumerate(chain.from_iterable(batches)):
-        question, one = questions[n], found[0].one
+        question, one = questions[n], found[0].candidate
         answer, accepted = one.text, question["answers"] if n < count else []
         rows.append(
             Row(

@@ -132,7 +132,6 @@ def _asked(questions: list[Question], limit: int | None, sample: int | None, see
 
 
 def chunking(data: DataConfig) -> Chunking:
-    """Return how own documents are split into passages."""
     return Chunking(data.chunk_words, data.chunk_overlap)
 
 

@@ -20,13 +20,10 @@ _WORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """Settings that cut own documents into passages."""
-
     target_words: int = 100  # a passage grows until the next sentence would take it over this
     overlap_words: int = 0  # at most this many words of the passage before are repeated, in whole sentences
 
     def check(self) -> None:
-        """Raise ConfigError where a value is out of range."""
         if self.target_words < 1:
             raise ConfigError(f"target_words={self.target_words}: must be at least 1, for example 100")
         if not 0 <= self.overlap_words < self.target_words:
@@ -62,10 +59,8 @@ def pack(sizes: Sequence[tuple[int, int]], settings: Chunking) -> list[tuple[int
 
 
 def word_starts(text: str) -> list[int]:
-    """Return where the words of a text start."""
     return [match.start() for match in _WORD.finditer(text)]
 
 
 def count_words(text: str) -> int:
-    """Return how many words a text counts for."""
     return len(word_starts(text))

@@ -135,7 +135,6 @@ class Skips:
         self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
 
     def frozen(self) -> dict[str, tuple[str, ...]]:
-        """Return reason -> names."""
         return {reason: tuple(names) for reason, names in self.by_reason.items()}
 
     def summary(self, shown: int = 5) -> str:
@@ -145,7 +144,7 @@ class Skips:
 
 
 def new_id(seen: dict[str, object], name: str, content: object, skips: Skips) -> str | None:
-    """Return a name, or `NAME@2`, ..., that no other question has; None: this question is there.
+    """Return an id that no other question has: `name`, or `NAME@2`, ...; None where the same question was read before.
 
     Releases use ids twice: MuSiQue-Full asks each question with and without the passages that answer it.
     """

@@ -20,7 +20,7 @@ from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.passages import cut_document
 from gnnrag.datasets.jsonl import Skips, is_unanswerable, new_id, read_json, read_jsonl, read_objects
 from gnnrag.errors import DataError
-from gnnrag.text.normalise import find_words
+from gnnrag.text.normalise import lower_words
 from gnnrag.types import Passage, Question
 
 CORPORA, QUESTIONS = "Datasets/Corpus", "Datasets/Questions"
@@ -119,14 +119,14 @@ class _Words:
     """The words of a document's passages, without case and punctuation."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        rows = [_words(passage.text) for passage in passages]
+        rows = [lower_words(passage.text).split() for passage in passages]
         self.ids, self.sets = [passage.id for passage in passages], [frozenset(row) for row in rows]
         texts = ["".join(f"{word} " for word in row) for row in rows]
         self.text, self.starts = f" {''.join(texts)}", list(accumulate(map(len, texts[:-1]), initial=0))
 
     def places(self, statement: str, found: Counter[str]) -> list[str]:
-        """Return the passages that a statement runs through where it stands first, else the one with most of it."""
-        wanted = _words(statement)
+        """Return the passages that a statement stands in (its first place), else the one with most of its words."""
+        wanted = lower_words(statement).split()
         quoted = f" {' '.join(wanted)} "
         if wanted and (at := self.text.find(quoted)) >= 0:
             found["quoted"] += 1
@@ -137,7 +137,3 @@ class _Words:
         is_near = bool(wanted) and shared[best] >= SHARED_WORDS * len({*wanted})
         found["reworded" if is_near else "lost"] += 1
         return [self.ids[best]] if is_near else []
-
-
-def _words(text: str) -> list[str]:
-    return find_words(text.casefold())

@@ -24,8 +24,8 @@ _DATE = re.compile(r"(?:D:)?(\d{4})-?(\d\d)-?(\d\d)(?!\d\d-)")
 def own_fields(row: Mapping[str, Any]) -> dict[str, Scalar]:
     """Return the scalars of a record as metadata: names in lower case, with `_` for what is no letter or digit.
 
-    A name that a passage has already (`RESERVED`) gets the prefix `own_`; but a `date` that is one is the document's.
-    Of fields whose names become equal the first is kept.
+    A reserved name gets the prefix `own_`, except `date` where the value is a date. Of fields whose names become equal
+    the first is kept.
     """
     fields: dict[str, Scalar] = {}
     for key, value in row.items():

@@ -36,8 +36,10 @@ class RelationRecord:
     weight: FiniteFloat = 1.0
 
 
-def _with_importance(member: Any) -> Any:
-    return [member, 50.0] if isinstance(member, str) else member  # as HyperGraphRAG sets it
+# An entity of an n-ary fact with its importance, 50 where none is given, as HyperGraphRAG sets it.
+Member = Annotated[
+    tuple[Filled, FiniteFloat], BeforeValidator(lambda member: [member, 50.0] if isinstance(member, str) else member)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class HyperedgeRecord:
 
     text: Filled
     score: FiniteFloat = 1.0
-    members: tuple[Annotated[tuple[Filled, FiniteFloat], BeforeValidator(_with_importance)], ...] = ()
+    members: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Extract triples without a model.
 
-Of titled passages, the title is joined to each phrase and each quoted name of its sentences. Of passages that no titles
-name (parts of a document), terms and names are joined that sentences name together more often than by chance.
+In titled passages, the title is joined to each phrase and each quoted name of the sentences. In passages without
+titles of their own (parts of a document), terms and names that share sentences more often than by chance are joined.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def _extract(passage: Passage, text: PassageText) -> Extraction:
 
 # ----------------------------------------------------------------------------------------------- untitled passages
 _SHARED = 2  # passages that one title may name
-_NAMED = 0.5  # share of passages with a title of their own from which on a corpus is one of titled passages
+_NAMED = 0.5  # least share of passages with a title of their own in a corpus of titled passages
 _SMALL = re.compile(r"[^\W\d_]+")
 
 
 def is_titled(passages: Sequence[Passage]) -> bool:
-    """Tell whether at least half the passages have a title of their own, as articles do and parts of a document not."""
+    """Tell whether at least half the passages have titles of their own, unlike the parts of a document."""
     shared = Counter(p.title.strip() for p in passages)
     own = [p for p in passages if p.title.strip() and not p.place and shared[p.title.strip()] <= _SHARED]
     return len(own) >= _NAMED * len(passages)
@@ -136,7 +136,7 @@ class TermReader:
         self._strength = associate([names for p, text in both for _, names in self._read[p.title, text]])
 
     def read(self, passage: Passage, text: PassageText) -> Extraction:
-        """Return what one of the passages names and joins."""
+        """Return the entities and triples of one of the passages."""
         sentences = self._read[passage.title, text]
         weights: dict[Triple, float] = {}
         for sentence, named in sentences:

@@ -21,8 +21,8 @@ class Role(Part, Generic[TaskT, ResultT]):
 
     prompters: Sequence[Any] = ()  # its calls to a language model; a run records their prompts and model
     fingerprint: str = ""  # of the weights of a tuned role
-    is_guess: bool = False  # it writes queries by rules: methods score their hits by rank, with a lower weight
-    keeps_all: bool = False  # of a role that filters: it never drops anything, so it need not be asked
+    is_guess: bool = False  # its queries come from rules: methods score their hits by rank, with a lower weight
+    keeps_all: bool = False  # a role that filters never drops anything, so it need not be asked
     index: Any  # set by `build`
     backend: Any  # of a prompted role: its language model, set by `build`
     version: int = 1  # of a writer: raised when a code change alters its results

@@ -1,4 +1,4 @@
-"""Bridges without a language model: what links the things a question names to the passages it does not name."""
+"""Bridges without a language model: links from what a question names to passages that it needs but does not name."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Bridge:
 
 @dataclass(frozen=True, eq=False)
 class OpenQuestion:
-    """A question taken apart: the things it names, the words that name nothing, and the vectors of all and of those."""
+    """A question in two parts: the things it names (`anchors`), and its other words (`open_part`)."""
 
     anchors: tuple[Anchor, ...]
     open_part: str
     wanted: frozenset[str]  # stems of the open part's content words
-    whole: np.ndarray  # (dim,) float32
-    open_vector: np.ndarray  # (dim,) float32
+    whole: np.ndarray  # embedding of the question, (dim,) float32
+    open_vector: np.ndarray  # embedding of the open part, (dim,) float32
 
 
 class BridgeFinder:
@@ -73,7 +73,7 @@ class BridgeFinder:
         return OpenQuestion(tuple(anchors.values()), rest, frozenset(stems(linked.rest)), whole, open_vector)
 
     def bridges(self, question: OpenQuestion, sources: Sequence[int], known: Iterable[int] = ()) -> list[Bridge]:
-        """Return what leads from `sources` on to passages that are neither `known` nor anchors, best score first."""
+        """Return bridges from `sources` to passages that are neither `known` nor anchors, best first."""
         seen = {*known, *(a.passage for a in question.anchors)}
         ways = (self._by_title, self._by_name, self._by_backlink)
         bridges = [bridge for way in ways for bridge in way(question, sources, seen)]
@@ -83,10 +83,10 @@ class BridgeFinder:
         return list(best.values())
 
     def _by_title(self, question: OpenQuestion, sources: Sequence[int], seen: Collection[int]) -> Iterator[Bridge]:
-        """Yield what `sources` mention by title.
+        """Yield passages that `sources` mention by title.
 
-        The score is the link's share of its source's links, times how near the *target* passage is to the open part:
-        the sentence tells which name is the director's, the target tells that a director is what is asked for.
+        The score is the link's share of the weights of its source's links, times how near the target passage is to the
+        open part. The first tells that a name is the director's, the second that a director is asked for.
         """
         for source in sources:
             weights = self.links.weights(source, question.wanted)
@@ -102,8 +102,8 @@ class BridgeFinder:
     def _by_name(self, question: OpenQuestion, sources: Sequence[int], seen: Collection[int]) -> Iterator[Bridge]:
         """Yield the names that `sources` share with other passages, each with the nearest of these.
 
-        For what has no passage of its own: `Harris W. Fawell -> West Chicago`. Names that the question has already, or
-        that more than `MAX_PASSAGES` passages have, lead nowhere.
+        They stand for things without a passage of their own: `Harris W. Fawell -> West Chicago`. Names that are in the
+        question already, or in more than `MAX_PASSAGES` passages, are left out.
         """
         graph, titles = self.index.hierarchy, self.index.titles
         asked = {*words(question.open_part), *(w for a in question.anchors for w in words(a.name))}
@@ -138,7 +138,7 @@ class BridgeFinder:
                     yield Bridge(drop_qualifier(self.index.passages[others[best]].title), others[best], source, score)
 
     def _nearest(self, form: str, vector: np.ndarray) -> int:
-        """Return, of the passages with one title, the one nearest to a vector."""
+        """Return the nearest to a vector of all passages with one title."""
         passages = self.index.titles.passages(form)
         return max(passages, key=lambda p: (float(self.index.passage_vectors[p] @ vector), -p))
 

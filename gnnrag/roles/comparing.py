@@ -1,7 +1,7 @@
-"""Answers by comparison: which of two named things is older, earlier or longer-lived, and whether both are so and so.
+"""Answers by comparison: which of two things is older, earlier or longer-lived, or whether the same holds for both.
 
-What is compared are dates, lifespans and countries that the two passages state; where a passage about a thing names
-another one that the question asks of ("whose director"), the dates are those of that passage.
+Dates, lifespans and countries are read from the passages about the two things. Where the question asks about something
+of theirs ("whose director was born first"), they are read from the passages that these name.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say
 
 @cached(4096, 3000)
 def clean(text: str) -> str:
-    """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`.
+    """Repair the spacing of tokenised corpora: `X( born 1950)`, `lay- abbot`, `19505 October 2015`.
 
-    Blank lines stay: they part items and rows.
+    Blank lines, which separate items and rows, stay.
     """
     return "\n\n".join(filter(None, map(_cleaned, BLANK_LINE.split(text))))
 
@@ -88,7 +88,7 @@ class Reading:
 
     @classmethod
     def of(cls, passages: Sequence[Passage]) -> Reading:
-        """Return what is read of some passages: the beginning of each."""
+        """Read the beginning of each passage."""
         read = tuple(replace(p, title=beginning(p.title), text=beginning(p.text, MAX_PASSAGE)) for p in passages)
         return cls(
             read,
@@ -99,7 +99,7 @@ class Reading:
     def named(self, text: str) -> list[tuple[int, int, int]]:
         """Return (passage, first word, word after the last) of the titles in a folded text, in reading order.
 
-        A longer title hides one that lies in it.
+        Of overlapping titles the longest counts.
         """
         asked, spans = text.split(), []
         for number, bare in enumerate(self.titles):
@@ -116,14 +116,14 @@ class Reading:
         return sorted(kept, key=lambda s: s[1])
 
     def about(self, name: str, but: int | None = None) -> int | None:
-        """Return the passage whose title is likest a name; None where none is like it."""
+        """Return the passage, other than `but`, whose title is most like a name; None where none is like it."""
         ratios = {i: fuzz.token_sort_ratio(fold(name), title) for i, title in enumerate(self.titles) if i != but}
         full = {i: fuzz.token_sort_ratio(fold(name), fold(self.passages[i].title)) for i in ratios}
         best = max(ratios, key=lambda i: (max(ratios[i], full[i]), full[i]), default=None)
         return best if best is not None and max(ratios[best], full[best]) >= 75 else None
 
     def bridge(self, start: int, role: str, but: Sequence[int]) -> int | None:
-        """Return the passage about what passage `start` names beside `role`, the stem of `director` or the like."""
+        """Return the passage about what passage `start` names nearest to `role`, the stem of a word like `director`."""
         text = fold(self.texts[start])
         found = []
         for other, title in enumerate(self.titles):
@@ -236,7 +236,7 @@ Attribute = Literal["birth", "death", "release", "lifespan", "country", "predica
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two things, as the question names them, their passages, and what of them (or of their `role`) is compared."""
+    """Two things, as the question names them, their passages, and the attribute of them or of their `role`."""
 
     names: tuple[str, str]
     passages: tuple[int | None, int | None]
@@ -271,7 +271,7 @@ def parse_comparison(question: str, reading: Reading) -> Comparison | None:
 
 
 def _choices(question: str, yes_no: bool) -> tuple[str, str] | None:
-    """Return the two things between which a question asks to choose, as it names them."""
+    """Return the two things that a question asks to choose between, as it names them."""
     text = question.strip().rstrip("?").strip()
     if yes_no:
         both = re.match(

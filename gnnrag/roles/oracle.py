@@ -1,11 +1,10 @@
-"""Oracle roles: what each would say who knew the gold annotation. Upper bounds, no results.
+"""Oracle roles: each does its job from the gold annotation. Their figures are upper bounds, not results.
 
 They read the annotation as hops (`gold_hops`), whatever form a benchmark gives it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +29,7 @@ from gnnrag.roles.base import (
 )
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import drop_qualifier, phrase_key
-from gnnrag.text.subqueries import render_triples
+from gnnrag.text.subqueries import fill, render_triples
 from gnnrag.types import Question
 
 
@@ -50,10 +49,10 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
     passage's title (2WikiMultiHopQA), else from the title alone (HotpotQA).
     """
     hops: list[OracleHop] = []
-    known: dict[str, str] = {}  # answers of earlier hops, by `#k`
+    known: dict[int, str] = {}  # answers of earlier hops, by the `#k` that stands for them
     for step in question.decomposition:
-        text = re.sub(r"#(\d+)", lambda m: known.get(m[0], m[0]), step.question).replace(" >> ", " ")
-        known[f"#{len(known) + 1}"] = step.answer
+        text = fill(step.question, known).replace(" >> ", " ")
+        known[len(known) + 1] = step.answer
         if step.gold is not None and step.gold in index.position:
             hops.append(OracleHop(text, step.answer, step.gold))
     heads: dict[str, list[tuple[str, str, str]]] = {}
@@ -73,13 +72,12 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
 
 
 def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -> list[tuple[OracleHop, str]]:
-    """Return queries for hops not yet `asked` (case ignored): each hop's own first, then those that say more.
+    """Return queries for hops that are not among those `asked` (case ignored), the most urgent hop first.
 
-    Hops come most urgent first. One is asked by its sub-question, then with what is found there, then also with the
-    title of its passage.
+    There are three wordings for a hop: its sub-question, the sub-question with its answer, and that with the title of
+    the passage. The first wordings of all hops come before the second ones.
     """
-    before, ways = {normalised(text) for text in asked}, []
-    wordings = []
+    before, ways, wordings = {normalised(text) for text in asked}, [], []
     for hop in hops:
         title = drop_qualifier(index.lookup([hop.gold])[0].title)
         with_answer = f"{hop.query} {hop.answer}".strip()
@@ -140,10 +138,6 @@ class OracleReader(Role[ReaderTask, Answer]):
     """
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        return self.read(task)
-
-    def read(self, task: ReaderTask) -> Answer:
-        """Return the gold answer, or an empty one that says what is missing."""
         question, shown = task.question, {passage.id for passage in task.passages}
         if not question.answers:
             return Answer("", thought="the question has no gold answer")

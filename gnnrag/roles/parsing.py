@@ -1,4 +1,4 @@
-"""Read a model's replies strictly: what parsers share, and what counts as no reply, whatever was asked for."""
+"""Strict reading of a model's replies: helpers of all parsers, and replies that are refused whatever was asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError, WrapValidator, model_validator
 
 from gnnrag.io import well_formed_json
-from gnnrag.text.normalise import find_words
+from gnnrag.text.normalise import lower_words
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -25,7 +25,7 @@ NO_ANSWER, OUT_OF_RANGE = "no_answer", "out_of_range"
 
 
 class MalformedError(ValueError):
-    """Raised by a parser: a reply says nothing (`reason`: a word above) or lacks the format asked for (empty)."""
+    """A reply cannot be used; `reason` is one of the words above, or empty where the format is wrong."""
 
     def __init__(self, problem: str = "", reason: str = "") -> None:
         super().__init__(problem)
@@ -103,10 +103,11 @@ _EMPTY_WORDS = {"", "none", "n/a", "null"}
 
 
 def strip_thinking(text: str) -> str:
-    """Drop reasoning: in marks, one whose start the chat template wrote, one cut off by the length limit.
+    """Return a reply without its reasoning.
 
-    Of what stands outside the last part is kept that is not blank, without the marks of a family's final reply; a label
-    in full-width spelling gets a plain colon.
+    Reasoning stands between marks; the first mark may be missing, as some chat templates write it, and the last one
+    where the reply was cut off. Of the parts outside, the last one that is not blank is returned, without marks of a
+    final reply. Labels with a full-width colon get a plain one.
     """
     outside, at, is_open = [""], 0, False
     for mark in _MARK.finditer(text):
@@ -183,9 +184,9 @@ class ReplyModel(BaseModel):
 
 
 def read_as(model: type[ModelT], text: str) -> ModelT:
-    """Return the first object of a reply that is a `model`, bounds included. MalformedError: there is none.
+    """Return the first object of a reply that is valid as a `model`. Raises MalformedError where there is none.
 
-    A reply that is a list as a whole is the one field of a model that has one.
+    Where a model has a single field, a reply that is a bare list is the value of that field.
     """
     text = as_json(plain(text))
     whole, fields = json_value(text), model.model_fields
@@ -240,9 +241,9 @@ Lines = Annotated[list[str], BeforeValidator(_lines)]  # tidy lines, without rep
 
 
 def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a reply in order: JSON or Python literals, mended where they are broken.
+    """Yield the objects of a reply in order: JSON or Python literals, repaired where they are broken.
 
-    One that never closes comes last; `whole` leaves its torn last element out. Braces inside strings do not count.
+    An object that never closes comes last; with `whole`, its last element, which was cut off, is left out.
     """
     text = as_json(text)
     start, torn = text.find("{"), -1
@@ -276,9 +277,9 @@ _WIDE_MARK = re.compile(rf"{_STRING.pattern}|[{''.join(_WIDE)}]", re.DOTALL)  # 
 
 
 def as_json(text: str) -> str:
-    """Return a reply with a backslash doubled where it was meant as one, and full-width marks of its objects plain.
+    """Return a reply with literal backslashes doubled, and with ASCII marks for full-width ones outside strings.
 
-    Meant are those of LaTeX, of folders, and of what is no escape at all.
+    A backslash is literal in LaTeX, in the path of a folder, and where it begins no escape of JSON.
     """
     if "\\" in text:
         text = _FOLDERS.sub(lambda match: match[0].replace("\\", "\\\\"), text)
@@ -322,7 +323,7 @@ def literal_value(text: str) -> Any:
 
 
 def nesting(text: str) -> int:
-    """Return how many brackets are open at once at most, strings not told from code: an upper bound."""
+    """Return an upper bound of how many brackets are open at once: brackets inside strings count, too."""
     return max(accumulate((char in "([{") - (char in ")]}") for char in text), default=0)
 
 
@@ -403,19 +404,14 @@ _LABELS = frozenset(("answer", "answers", "question", "thought"))
 
 
 def is_refusal(text: str) -> bool:
-    """Tell whether a reply as a whole declines the job: roles without a format of their own would take it as text."""
+    """Tell whether a whole reply declines the job: roles whose replies are free text would take it for an answer."""
     text = plain(text) if len(text) <= _REFUSAL_LIMIT else text
     return len(text) <= _REFUSAL_LIMIT and bool(_REFUSAL.fullmatch(text))
 
 
-def words(text: str) -> str:
-    """Return the words of a text in lower case, a blank between them."""
-    return " ".join(find_words(text.casefold()))
-
-
 def is_no_answer(text: str, question: str = "") -> bool:
-    """Tell whether an answer is none: empty, the question once more, or the words that lead up to an answer."""
-    said, asked = words(text), words(question)
+    """Tell whether a text answers nothing: it is empty, repeats the question, or only leads up to an answer."""
+    said, asked = lower_words(text), lower_words(question)
     left = f" {said} ".replace(f" {asked} ", " ") if asked else f" {said} "
     rest = left.split()
     if not all(map(_FILLER.fullmatch, rest)):

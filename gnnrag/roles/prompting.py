@@ -34,8 +34,6 @@ REMINDER = "Reply in exactly the format asked for, and with nothing else."
 
 @dataclass(slots=True)
 class Attempt:
-    """One request and what became of it."""
-
     messages: Messages
     reply: Reply | None = None
     problem: str = ""
@@ -44,7 +42,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Outcome(Generic[T]):
-    """The result of a prompt: a parsed value, or the reason why there is none."""
+    """The parsed reply to a prompt, or the reason why there is none."""
 
     value: T | None = None
     failure: Failure = ""
@@ -123,7 +121,6 @@ class Prompter:
     async def _try(
         self, session: Session, messages: Messages, parse: Callable[[str], T], shown: int | None
     ) -> Outcome[T]:
-        """Generate and parse, `tries` times at most."""
         outcome: Outcome[T] = Outcome()
         if self._key(messages) in session.failed_prompts:
             outcome.failure = "parse_failure"
@@ -170,7 +167,6 @@ class Prompter:
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
 
     def _book(self, session: Session, messages: Messages, outcome: Outcome[Any]) -> None:
-        """Record the attempts in the session."""
         if not outcome.attempts:
             session.record("repeated_prompt", role=self.role, prompt=self.prompt.name)
             session.flag(self.role, "repeated_prompt")

@@ -1,8 +1,8 @@
-"""Longer answers without a model: whole sentences of passages, found, chosen and quoted with their citations.
+"""Longer answers without a model: whole sentences of passages are chosen and quoted, with citations.
 
-A statement's fit is the cosine of its and the question's embedding, and how much of the question it says with its
-passage's title, and its whole passage (idf-weighted). They are chosen by maximal marginal relevance (Carbonell and
-Goldstein, SIGIR 1998). The best one leads; the others follow in the order in which they were read.
+The fit of a statement is a weighted sum: the cosine of its embedding and the question's, the share of the question's
+words (by idf) in statement and title, and their share in the whole passage. Statements are chosen by maximal marginal
+relevance (Carbonell and Goldstein, SIGIR 1998). The best one comes first, the others in the order of the passages.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ _LEANING = re.compile(
     re.IGNORECASE,
 )
 _TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
-# A heading that its sentence says again: `Blood tests Blood tests are`, `Colon polyps Polyps are`.
-_AGAIN = re.compile(
-    r"^(?=[A-Z])(?:(\w{3,})\b[^.,;:(]{0,60}? (?=\1\b)|[^.,;:(]{0,60}?\b(\w{3,}) (?=[A-Z])(?=(?:An? |The )?(?i:\2)\b))"
-)
+# A heading in front of its sentence, which begins with the heading's first word (`Blood tests Blood tests are`) or with
+# its last word (`Colon polyps Polyps are`, `Stem cells The cells are`).
+_HEADING = r"[^.,;:(]{0,60}?"
+_FIRST_AGAIN = re.compile(rf"(?=[A-Z])(\w{{3,}})\b{_HEADING} (?=\1\b)")
+_LAST_AGAIN = re.compile(rf"(?=[A-Z]){_HEADING}\b(\w{{3,}}) (?=[A-Z])(?=(?:An? |The )?(?i:\1)\b)")
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
@@ -72,14 +73,14 @@ class Statement:
 
     text: str
     position: int  # among the sentences of its passage, those left out counted
-    leans: bool  # on the sentence before it, whose subject it calls `it` or `this`
+    leans: bool  # needs the sentence before it, whose subject it calls `it` or `this`
 
 
 @lru_cache(maxsize=4096)
 def statements(text: str) -> tuple[Statement, ...]:
     """Return the statements of a passage's text, in order."""
     stated, position = [], 0
-    text = without_citations(beginning(text, MAX_PASSAGE))  # `[2]` there is none of ours
+    text = without_citations(beginning(text, MAX_PASSAGE))  # a `[2]` in a passage is not one of our citations
     for block in _lists(BLANK_LINE.split(text)):
         is_list = "\n" in block or bool(_BULLET.search(block))
         if len(parse_row(block)) > 1 or (is_list and count_words(block) >= LEAST_WORDS):
@@ -88,8 +89,8 @@ def statements(text: str) -> tuple[Statement, ...]:
             continue
         for sentence in split_sentences(block):
             for part in _unglued(" ".join(sentence.split())):
-                again = _AGAIN.match(part)
-                tidy = part[again.end() :] if again and not _VERB.search(again[0].lower()) else part
+                heading = _FIRST_AGAIN.match(part) or _LAST_AGAIN.match(part)
+                tidy = part[heading.end() :] if heading and not _VERB.search(heading[0].lower()) else part
                 if _is_statement(tidy):
                     leans = bool(_LEANING.match(tidy)) and not _EXPLETIVE.match(tidy)
                     stated.append(Statement(tidy, position, leans))
@@ -98,7 +99,7 @@ def statements(text: str) -> tuple[Statement, ...]:
 
 
 def _lists(blocks: Iterable[str]) -> Iterator[str]:
-    """Yield blocks, each on a line of its own; items in a row are one, with the block before that ends in a colon."""
+    """Yield blocks, each as one line; consecutive items are one block, with the line above that ends in a colon."""
     found = ""
     for block in (" ".join(each.split()) for each in blocks):
         has_bullet = bool(_BULLET.match(block) and (found.endswith(":") or _BULLET.search(found)))
@@ -117,14 +118,14 @@ def _is_line(block: str) -> bool:
 
 
 def _unglued(sentence: str) -> list[str]:
-    """Cut before a word that can only open a sentence; what was cut off without a stop is a heading, or a list."""
+    """Cut a sentence before words that can only open one: headings and lists often lack the full stop before them."""
     cuts = [m.start() for m in _GLUED.finditer(sentence) if m.group(1) in _STARTERS]
     return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
 def _is_statement(text: str) -> bool:
     words = text.split()
-    # Of other scripts we know neither the verbs nor capitals.
+    # Verbs and capitals are only known in Latin script.
     is_latin = 2 * sum(map(len, _LATIN.findall(text))) > sum(map(str.isalpha, text))
     return (
         LEAST_WORDS <= count_words(text) <= MOST_WORDS
@@ -142,11 +143,11 @@ def _is_statement(text: str) -> bool:
 # On 1,031 questions of a medical guide. Weights fitted on one half (ROUGE-L and cosine of the first statement and the
 # reference) gain as much on the other; a ridge regression and boosted trees on twelve signals do no better.
 OVERLAP, PASSAGE, LENGTH, SHORTNESS, LEANING = 0.7, 0.3, 0.3, 0.1, 0.05
-EASY, TERSE = 30, 8  # words: a statement pays for more than the one, and for fewer than the other
-SAMPLED = 5_000  # passages that the frequencies of words are counted in
-REDUNDANCY = 0.5  # what a statement loses for being like a chosen one
-ALIKE = 0.7  # and from which share of common words on it is a repetition
-WEAKEST = 0.7  # a further statement fits at least so well as this share of the best one's fit
+EASY, TERSE = 30, 8  # words; longer and shorter statements lose in fit
+SAMPLED = 5_000  # most passages in which the frequencies of words are counted
+REDUNDANCY = 0.5  # weight of a statement's likeness to those chosen already
+ALIKE = 0.7  # share of common words from which on a statement is a repetition
+WEAKEST = 0.7  # least fit of a further statement, as a share of the best one's
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class Quoter:
 
 
 def units_of(number: int, passage: Passage) -> list[Unit]:
-    """Return the statements of a passage; one that leans comes with the one before it, and where there is none not."""
+    """Return the statements of a passage. One that leans comes with the one before it; without that it is left out."""
     units, before = [], None
     for one in statements(passage.text):
         said: tuple[Statement, ...] = (one,)
@@ -236,7 +237,7 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
 
 
 def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
-    """Return the units to quote, best first: `words` in all at most, but for the first."""
+    """Return the units to quote, best first: at most `words` words in all, whatever the length of the first."""
     best = float(fits.max())
     nearest, left = np.zeros(len(units)), list(range(len(units)))
     chosen: list[int] = []
@@ -255,7 +256,7 @@ def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
 
 
 def in_order(units: Sequence[Unit]) -> list[tuple[int, Statement]]:
-    """Return (passage, statement), distinct: the best unit's, then those of its passage, then as they were read."""
+    """Return distinct (passage, statement): the best unit's, then others of its passage, then the other passages'."""
     first, *rest = units
     rest = sorted(rest, key=lambda unit: (unit.passage != first.passage, unit.passage, unit.said[-1].position))
     return list({one.text: (unit.passage, one) for unit in (first, *rest) for one in unit.said}.values())

@@ -105,7 +105,6 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
 
 
 def _context(task: ReaderTask) -> Shown:
-    """Return the passages and the notes, in their elements."""
     notes = [notes_element(task.notes)] if task.notes.strip() else []
     return together([passage_elements(task.passages), *notes], "\n\n")
 

@@ -87,7 +87,6 @@ class Roles(Mapping[str, Any]):
         return self._backends[key]
 
     async def close(self) -> None:
-        """Close the language-model clients, and what tuned roles hold."""
         for backend in self._backends.values():
             await backend.close()
         for role in self._built.values():

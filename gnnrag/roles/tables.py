@@ -1,9 +1,9 @@
-"""Answers from a table: a cell, the rows that meet a condition, how many do, a total, an average, the largest.
+"""Answers from tables: a cell, the rows that meet a condition, how many do, a total, an average, the largest.
 
 A row of a document's table is a block of its passage, `customer: Oslo Vann; fee: 9,000` (`datasets.documents`). A table
-is all the rows around one that retrieval found. A question is answered only where each of its words is accounted for:
-by the name of a column, a value, the headings above the table, or as a word of asking. So a table says nothing of
-what it does not hold, and what is left over goes to the other ways of answering.
+is all the rows around one that retrieval found. A question is answered from a table only if each of its words is the
+name of a column, a value, a word of the headings above the table, or a question word. All other questions are left to
+the other ways of answering.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gnnrag.types import Passage
 TABLE = "table"  # the thought of an answer that stands in a table
 EXACT = 0.95  # confidence of what a table says
 CITED, LISTED = 10, 30  # rows that an answer cites, and values that it lists at most
-MOST_PASSAGES = 20_000  # of a table that is read; a larger one is not counted
+MOST_PASSAGES = 20_000  # of a document; nothing is counted in the tables of a longer one
 _THOUSANDS = re.compile(r"(?<=\d)[, ](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"([^\d.,;-]*)(-?\d+(?:\.\d+)?)([^\d.,;-]*)")
 _TOTALS = frozenset({"total", "totals", "sum", "subtotal", "average", "grand total"})
@@ -36,7 +36,7 @@ _DAY, _YEAR = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"[12]\d{3}")
 _ASKING, _LEGAL = word_set("table_asking"), word_set("legal_forms")
 _PLACE, _OF_PEOPLE = (content_stems(" ".join(word_set(name))) for name in ("table_places", "table_people"))
 _PRICES = content_stems("cost price fee charge pay paid amount rate")
-# Words that say a column's unit again, and that may stand for a row where people are listed.
+# Words for a column's unit, which a question may add, and words for a row where the rows are people.
 _UNITS = tuple(
     content_stems(group)
     for group in ("annual year yearly", "month monthly", "eur euro", "usd dollar", "phone telephone extension")
@@ -58,7 +58,7 @@ Found = tuple[str, Sequence["Row"]] | None  # an answer, and the rows it is from
 
 
 def parse_row(text: str) -> dict[str, str]:
-    """Return the cells of a row by the names of their columns; none where a text is no row. A cell may lack a name."""
+    """Return cells by the name of their column, which may be empty; no cells where a text is not a row."""
     text = without_citations(text)
     parts = [part.partition(": ") if ": " in part else ("", "", part) for part in text.split("; ")]
     cells = {name.strip(): value.strip() for name, _, value in parts}
@@ -77,19 +77,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `is_whole`: no row of it can be missing."""
+    """A table; `is_whole` tells that it has all its rows."""
 
     rows: tuple[Row, ...]
     is_whole: bool
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of its columns, in order."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row.cells if name))
 
     @cached_property
     def values(self) -> dict[str, Counter[str]]:
-        """How often each column has a value, folded."""
+        """By column, how often it has each value (folded)."""
         return {
             name: Counter(_folded(row.cells[name]) for row in self.rows if name in row.cells) for name in self.columns
         }
@@ -118,9 +117,9 @@ class TableReader:
         self._of_document = lru_cache(64)(self._read)
 
     def answer(self, task: ReaderTask, is_filtered: bool = False) -> Answer | None:
-        """Return what one table says; None where none does, or two say different things.
+        """Return the answer of the tables around these passages; None where they have none, or different ones.
 
-        `is_filtered`: the question is about a part of the index, of which nothing is counted.
+        `is_filtered`: the question is about a part of the index, so that rows are not counted.
         """
         question = beginning(task.question.text)
         shown = [p for p in task.passages if any(map(parse_row, BLANK_LINE.split(p.text)))]
@@ -170,11 +169,11 @@ def tables_of(passages: Sequence[Passage], is_whole: bool) -> list[Table]:
 
 # --------------------------------------------------------------------------------------------------- question and table
 def ask_table(question: str, table: Table, is_counted: bool = True) -> Answer | None:
-    """Return what a table says to a question; None where it does not say, or where it may lack rows that count."""
+    """Return the answer of a table; None where it has none, or where rows that matter may be missing."""
     if not table.rows:
         return None
-    asked = _Asked(question, table)
-    rows = asked.rows() if asked.is_accounted() else []
+    asked = TableQuestion(question, table)
+    rows = asked.rows() if asked.is_understood() else []
     found = asked.cell(rows) or (asked.over(rows) if rows and is_counted and table.is_whole else None)
     if found is None:
         return None
@@ -183,8 +182,8 @@ def ask_table(question: str, table: Table, is_counted: bool = True) -> Answer | 
     return Answer(found[0], support, EXACT, TABLE, citations=citations)
 
 
-class _Asked:
-    """A question as a table understands it. `rest` is what is not yet accounted for."""
+class TableQuestion:
+    """A question, word by word, as a table understands it. `rest` is the text that is not understood yet."""
 
     def __init__(self, question: str, table: Table) -> None:
         self.table, self.key = table, table.columns[0]
@@ -219,7 +218,7 @@ class _Asked:
         return match
 
     def _take_values(self, named: Sequence[str]) -> None:
-        """Take cells, or parts of them between commas, that stand in the question, longest first."""
+        """Take the values of cells that stand in the question, longest first."""
         where: dict[str, list[str]] = {}
         for name, counts in self.table.values.items():
             for value in counts:
@@ -237,7 +236,7 @@ class _Asked:
                 self.rest = self.rest.replace(f" {value} ", " | ")
 
     def _take_columns(self) -> None:
-        """Take names of columns: whole, by a last word that no other ends with, by a word of like meaning."""
+        """Take names of columns: the whole name, a last word that no other column has, or a word of like meaning."""
         ends = {name: content_stems(_bare(name).split()[-1]) for name in self.table.columns}
         for name in sorted(ends, key=lambda name: -len(name)):
             self._ask(name, _stems(name))
@@ -261,7 +260,7 @@ class _Asked:
         self.rest = f" {' '.join('|' if content_stems(word) & stems else word for word in self.rest.split())} "
 
     def _take_names(self) -> None:
-        """Take what is left and is a part of a key (a person's last name, a firm's without its form), or a year."""
+        """Take what is a part of one key (a last name, a firm without its legal form), or the year of a date."""
         for run in re.findall(r"(?:[^\s|]+ )+", self.rest):
             name = " ".join(word for word in run.split() if word not in _ASKING)
             keys = [value for value in self.table.values[self.key] if self._is_part(name, value)]
@@ -280,12 +279,12 @@ class _Asked:
         is_person = self.is_who or bool(self.table.stems & _OF_PEOPLE)
         return len(left) < len(value.split()) and (set(left) <= _LEGAL or (is_person and len(value.split()) <= 3))
 
-    def is_accounted(self) -> bool:
-        """Tell whether nothing is left of the question, and no value stands in two columns."""
+    def is_understood(self) -> bool:
+        """Tell whether all words of the question are understood, and in one way only."""
         return self.is_clear and all(word == "|" or word in _ASKING for word in self.rest.split())
 
     def rows(self) -> list[Row]:
-        """Return the rows that have the values asked for; none where they cannot be told."""
+        """Return the rows that have the values asked for; none where it is not clear which these are."""
         rows = [
             row
             for row in self.table.rows
@@ -304,7 +303,7 @@ class _Asked:
         return [row for row, value in zip(rows, values, strict=True) if holds(value, bound)]
 
     def cell(self, rows: Sequence[Row]) -> Found:
-        """Return the cell of one row; it has to be found by its key, or by a column in which no value comes twice."""
+        """Return the cell asked for of one row, found by its key or by a column in which no value stands twice."""
         if len(rows) != 1 or len(self.asked) != 1 or self.how or not self.wanted:
             return None
         (name,), is_number = self.asked, bool(self._numbers(rows, self.asked[0]))
@@ -315,7 +314,7 @@ class _Asked:
         return (rows[0].cells[name], rows) if rows[0].cells.get(name) else None
 
     def over(self, rows: Sequence[Row]) -> Found:
-        """Return what is said of many rows: how many, a sum, a mean, the largest or smallest, or which they are."""
+        """Return an answer from several rows: their number, a sum, a mean, the largest or smallest, or a list."""
         name = (self.other or [self.key])[0]
         numbers = self._numbers(rows, name) if self.other else []
         if len(self.other) > 1 or len(self.how) > 1:

@@ -36,7 +36,6 @@ class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
     window: Annotated[int, Field(ge=1)] | None = 50  # passages per call; null shows all at once
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        """Select among `task.passages`, in their order."""
         if not task.passages:
             return Verdict()
         size = self.window or len(task.passages)

@@ -72,8 +72,6 @@ def _sentences(passage: Passage, title_mode: TitleMode, splitter: Splitter) -> l
         return sentences
     if title_mode == "own" or not sentences:
         return [title, *sentences]
-    if title_mode != "merge":
-        raise ConfigError(f"title_mode={title_mode!r}: allowed are merge, own")
     return [f"{title}\n\n{sentences[0]}", *sentences[1:]]
 
 

@@ -1,6 +1,6 @@
-"""Descriptions in a question: what it does not name but describes, as in `the architect of the opera house`.
+"""Descriptions in a question: phrases that stand for a name, such as `the architect of the opera house`.
 
-A question with one takes two steps: who that is, and what is asked of them.
+Such a question takes two steps: find the name, then ask the question with the name in place of the description.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Description:
 def descriptions(question: str) -> list[list[Description]]:
     """Return the descriptions in a question, innermost first, each with all the places where it may end.
 
-    The question's own subject is none, in `Who is the author of X?`: asking what that is would ask the same again.
+    In `Who is the author of X?` the description is all that is asked, so that finding its name first gains nothing.
     """
     body = question.rstrip(" ?.!")
     if len(body) > LONGEST:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 _POSSESSIVE = re.compile(r"\b(his|her|its|their)\b(?=\s+\w)", re.I)
 _PERSONAL = re.compile(r"\b(he|she|it|they|him|them|there|this|that one|the latter)\b", re.I)
-# By pronoun: after which questions it stands for what they named, and not for what was answered to them.
+# By pronoun: the question words after which it refers to a name in that question, and not to the answer.
 _NAMED = {
     **dict.fromkeys(("he", "she", "him", "his", "her"), ("where", "when", "how")),
     **dict.fromkeys(("it", "its", "this"), ("who", "whom", "whose", "where", "when", "how")),

@@ -7,19 +7,17 @@ import unicodedata
 from collections.abc import Callable, Sized
 from functools import cache, lru_cache, wraps
 from importlib.resources import files
-from itertools import pairwise, zip_longest
+from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
-
-from gnnrag.errors import ConfigError
 
 S = TypeVar("S", bound=Sized)
 T = TypeVar("T")
 
 
 def cached(size: int = 8192, longest: int = 300) -> Callable[[Callable[[S], T]], Callable[[S], T]]:
-    """Keep the last results of a function of a text, but not of a long one: clients send as many as they like."""
+    """Cache a function of a text, but not for long texts: clients can send any number of them."""
 
     def decorated(function: Callable[[S], T]) -> Callable[[S], T]:
         kept = lru_cache(size)(function)
@@ -41,7 +39,6 @@ def lexicon() -> dict[str, Any]:
 
 
 def word_set(name: str) -> frozenset[str]:
-    """Return the words of a list of the lexicon."""
     return frozenset(lexicon()[name].split())
 
 
@@ -85,16 +82,15 @@ _APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
 
 
-def _marks() -> str:
-    """Return, as inside of a character class, what stands on or beside a letter: accents, vowel signs, joiners."""
-    codes = [c for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M"]
-    firsts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
-    lasts = [c for c, after in zip_longest(codes, codes[1:], fillvalue=0) if after != c + 1]
-    ranges = zip(firsts, lasts, strict=True)
-    return f"\u200c\u200d{_UNSEEN}" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+def characters_of(*categories: str) -> str:
+    """Return the characters of Unicode categories (`Lu`, `M`) as ranges for a character class, which `re` lacks."""
+    codes = [code for code in range(0x20000) if unicodedata.category(chr(code)).startswith(categories)]
+    runs = (list(run) for _, run in groupby(enumerate(codes), lambda item: item[1] - item[0]))
+    return "".join(f"{chr(run[0][1])}-{chr(run[-1][1])}" for run in runs)
 
 
-MARKS = _marks()
+# What stands on or beside a letter, for a character class: accents, vowel signs, joiners.
+MARKS = f"\u200c\u200d{_UNSEEN}{characters_of('M')}"
 # The words of the whole library: letters and digits with their marks.
 WORD = rf"[^\W_]+(?:[{MARKS}]+[^\W_]*)*"
 # Scripts without blanks between words: Thai, Lao, Burmese, Khmer, Tai, Balinese, Javanese, kana, Chinese characters.
@@ -118,6 +114,11 @@ _ACCENTS_ON = re.compile(
 def find_words(text: str) -> list[str]:
     """Return the words of a text as they stand there: letters and digits with their marks."""
     return _WORD.findall(text)
+
+
+def lower_words(text: str) -> str:
+    """Return the words of a text in lower case, a blank between them."""
+    return " ".join(find_words(text.casefold()))
 
 
 def fold(text: str) -> str:
@@ -184,18 +185,16 @@ _NOT_ASCII_WORD = re.compile(r"[^A-Za-z0-9 ]")
 
 
 def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
-    """Return the form under which entities are one node; ConfigError: unknown `norm`.
+    """Return the form under which entities are one node.
 
     `hipporag` is the released rule: ASCII only, so that every name in another script becomes the same empty string.
     `unicode` keeps the letters and digits of every script, and single spaces.
     """
     if norm == "hipporag":
         return _NOT_ASCII_WORD.sub(" ", phrase.lower()).strip()
-    if norm == "unicode":
-        # Marks are joined to their letters before what is no letter goes, and again after folding took some apart.
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _STRETCH.sub("", phrase)).casefold())
-        return " ".join(find_words(folded))
-    raise ConfigError(f"index.graph.norm={norm!r}: allowed are hipporag, unicode")
+    # Marks are joined to their letters before what is no letter goes, and again after folding took some apart.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _STRETCH.sub("", phrase)).casefold())
+    return " ".join(find_words(folded))
 
 
 _SMALL = frozenset({"of", "the", "and", "for", "in", "de", "la", "du", "von", "van", "a", "an"})
@@ -203,10 +202,10 @@ _ACRONYM = re.compile(r"(?:[^\W\d_]\.?){2,8}")
 
 
 def is_variant(one: str, other: str, is_person: bool = False) -> bool:
-    """Tell whether two names are spelt differently but the same; symmetric; numbers must agree.
+    """Tell whether two names are spellings of one name; symmetric. Numbers in them must be the same.
 
-    Plurals are not for people (`is_person`: both are; initials may then stand for first names), nor for single
-    capitalised words, which may be names of people (Williams).
+    Of people (`is_person`), initials may stand for first names. Of other things, a plural may stand for its singular,
+    except a single capitalised word, which may be a person's name (Williams).
     """
     a, b = _words(one), _words(other)
     if not a or not b or _numbers(a) != _numbers(b):

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnrag.text.normalise import characters_of
+
 _MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
-
-
-def _upper_class() -> str:
-    """Return a regular-expression class of all upper- and title-case letters (`re` has none for them)."""
-    codes = [c for c in range(0x20000) if unicodedata.category(chr(c)) in ("Lu", "Lt")]
-    ranges: list[list[int]] = []
-    for code in codes:
-        if ranges and code == ranges[-1][1] + 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges) + "]"
-
-
-_UP = _upper_class()
+_UP = f"[{characters_of('Lu', 'Lt')}]"
 # Words that are capital only because a sentence begins with them; a name never starts here (titles are kept whole).
 _NOT_FIRST = (
     "The|A|An|He|She|It|They|We|I|You|His|Her|Hers|Its|Their|Our|My|Your|Him|Them|Me|Us|This|That|These|Those|There|Here|"

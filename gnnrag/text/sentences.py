@@ -131,9 +131,10 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def span_of(text: str, *wanted: str) -> tuple[int, int]:
-    """Return where a text says the first of these: where it stands, or the sentence that has it, or most of its words.
+    """Return where a text states the first of `wanted`: the sentence that has it, or the most of its words.
 
-    Of several that do, the one with most of the next one's, else the first.
+    Of equal sentences, the one with most words of the next text wanted is taken, then the first. A single text wanted
+    that stands in the text as it is gives its exact place.
     """
     parts = r"\s+".join(re.escape(word) for word in wanted[0].split()[:_LONGEST])
     if len(wanted) == 1 and parts and (found := re.search(parts, text)):

@@ -64,11 +64,11 @@ def subject_of(text: str) -> Subject | None:
 
 
 def subjects_of(text: str) -> tuple[Subject, ...]:
-    """Return the names under which a passage may be meant, surest first, no two with one `phrase_key`.
+    """Return names for what a passage is about, surest first; no two have the same `phrase_key`. English only.
 
-    English. Read is the first sentence up to its verb: `Demon Dice, originally published as Chaos Progenitus, is a
-    game` gives Demon Dice and Chaos Progenitus. Where it begins with no name (`It is`, `In 1957`), the name that most
-    sentences have.
+    They come from the first sentence, up to its verb: `Demon Dice, originally published as Chaos Progenitus, is a game`
+    gives Demon Dice and Chaos Progenitus. Where it begins without a name (`It is`, `In 1957`), the name that most
+    sentences have is taken.
     """
     sentences = split_sentences(beginning(text, _READ))
     if not sentences:

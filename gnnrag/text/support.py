@@ -1,7 +1,6 @@
-"""How far a text says what a statement says, by words: weighted coverage, and support in a few sentences in a row.
+"""How much of a statement a text supports, by words: weighted coverage, and support within a few sentences in a row.
 
-Content tokens are the stems of a text's content words. A weight is a word's inverse document frequency over a corpus:
-what only a few passages say counts most.
+Words are compared by their stems, function words left out. The weight of a stem is its inverse document frequency.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Said:
     is_negated: bool
 
     def without(self, stems: Collection[str]) -> Said:
-        """Return what is left of it beside known stems, such as those of the question."""
+        """Return it without some stems, such as those of the question."""
         return Said(
             self.stems.difference(stems), self.numbers.difference(stems), self.names.difference(stems), self.is_negated
         )
@@ -84,7 +83,7 @@ class Said:
 
 @cached()
 def said(sentence: str) -> Said:
-    """Return what a sentence says. A capital word is a name, but for a first one with nothing but its first capital."""
+    """Return what a sentence says. Words with a capital are names, except a first word without a second capital."""
     sentence = _CONTRACTED.sub(" not", _THOUSANDS.sub("", sentence))
     names = set[str]()
     for number, match in enumerate(_TOKEN.finditer(sentence)):
@@ -142,8 +141,8 @@ def joined(sentences: Sequence[Said]) -> list[Said]:
 def support(statement: Said, places: Iterable[Said], weight: Weight) -> float:
     """Return the weighted share of a statement's stems in the best of some places (`windows`); NaN: it has none.
 
-    A place counts 0 where it lacks a number or a name of the statement, or where one of both denies and the other does
-    not: by words alone, nothing else tells "is recommended" from "is not recommended".
+    A place counts 0 where it lacks a number or a name of the statement, or where only one of the two is negated: no
+    other words tell "is recommended" from "is not recommended".
     """
     if not statement.stems:
         return math.nan

@@ -17,7 +17,7 @@ LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; wh
 
 GENERAL_WORDS = word_set("general_words") | FUNCTION_WORDS  # words of any subject: no terms, and no part of one
 _NOUNS_IN_LY = word_set("nouns_in_ly")
-# The company of verbs, of nouns and of what describes them: the word before, the word after.
+# Words that stand before or after a verb, before or after a noun, and before an adjective.
 _BEFORE_VERB, _AFTER_VERB = word_set("before_verb"), word_set("after_verb")
 _BEFORE_NOUN, _AFTER_NOUN = word_set("before_noun"), word_set("after_noun")
 _BEFORE_QUALITY = word_set("before_quality")
@@ -34,8 +34,6 @@ class Term:
 
 
 class Terms:
-    """The terms of a corpus."""
-
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = tuple(terms)
         self._of: dict[_Key, Term] = {}
@@ -102,8 +100,8 @@ def _key(name: str) -> _Key:
 def find_terms(sentences: Iterable[str]) -> Terms:
     """Return the domain terms of sentences, sorted; the order of the sentences does not matter.
 
-    A candidate is a run of words that are not general, of which the last is mostly in the company of a noun and none in
-    that of a verb, or what an abbreviation in brackets stands for. What stands in longer ones is none (C-value).
+    A candidate is a run of words of which none is general or mostly a verb, and the last is mostly a noun; or what an
+    abbreviation in brackets stands for. A candidate found mostly within longer ones is dropped (C-value).
     """
     kept = list(sentences)
     groups = [group for sentence in kept for group in _groups(sentence)]
@@ -143,7 +141,7 @@ def _groups(sentence: str) -> list[_Key]:
 
 
 def _company(groups: Iterable[_Key]) -> tuple[Counter[str], Counter[str]]:
-    """Count how often each word stands in the company of a noun, and of a verb or of what describes something."""
+    """Count how often each word is used as a noun, and how often as a verb or adjective, by the words around it."""
     noun, other = Counter[str](), Counter[str]()
     for group in groups:
         for before, form, after in zip(("", *group), group, (*group[1:], ""), strict=False):
@@ -209,17 +207,13 @@ def _long_form(short: str, before: str) -> str:
     at = len(before)
     for number in range(len(letters) - 1, -1, -1):
         at -= 1
-        while at >= 0 and not (before[at].lower() == letters[number] and (number or _begins(before, at))):
+        while at >= 0 and not (before[at].lower() == letters[number] and (number or not before[:at][-1:].isalnum())):
             at -= 1
         if at < 0:
             return ""
     words = before[at:].split()
     is_whole = len(before) - at > len(short) and short not in words
     return before[at:] if is_whole and len(words) <= min(len(letters) + 5, 2 * len(letters)) else ""
-
-
-def _begins(text: str, at: int) -> bool:
-    return at == 0 or not text[at - 1].isalnum()
 
 
 def _spelt(sentences: Iterable[str], keys: Iterable[_Key], long_forms: Mapping[_Key, _Key]) -> Terms:

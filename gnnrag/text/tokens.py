@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 from gnnrag.errors import ConfigError
@@ -30,20 +32,11 @@ class TokenCounter:
         `separator` is counted, as LightRAG does now; None adds single counts, as its older versions and forks do.
         """
         if separator is None:
-            used = 0
-            for number, text in enumerate(texts):
-                used += self.count(text)
-                if used > budget:
-                    return number
-            return len(texts)
-        low, high = 0, len(texts)
-        while low < high:  # a longer prefix never has fewer tokens
-            middle = (low + high + 1) // 2
-            if self.count(separator.join(texts[:middle])) <= budget:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+            used = accumulate(map(self.count, texts))
+            return sum(1 for _ in takewhile(lambda tokens: tokens <= budget, used))
+        # A longer prefix never has fewer tokens.
+        lengths = range(1, len(texts) + 1)
+        return bisect_right(lengths, budget, key=lambda length: self.count(separator.join(texts[:length])))
 
     @cached_property
     def count(self) -> Callable[[str], int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
@@ -40,13 +41,12 @@ class RunContext:
 
     @property
     def share(self) -> slice:
-        """The slice of a list that is this process's share."""
+        """The slice of a list that this process works on."""
         return slice(self.accelerator.process_index, None, self.accelerator.num_processes)
 
     def gather(self, rows: Report) -> Report:
         """Return the rows of all processes, in the order of sets and ids."""
-        rows = rows if self.accelerator.num_processes == 1 else gather_object(rows)
-        return sorted(rows, key=lambda row: (row["set"], row["id"]))
+        return sorted(gather_object(rows), key=lambda row: (row["set"], row["id"]))
 
 
 def shut_down(accelerator: Accelerator) -> None:
@@ -60,10 +60,11 @@ def shut_down(accelerator: Accelerator) -> None:
 
 
 class Draws:
-    """The items of all batches. A set is drawn with a probability by the square root of its size, its items in turn.
+    """The items of all batches.
 
-    A set used up is shuffled anew. A step's batch is a pure function of seed and step: the same for a resumed run and
-    in every process. `shares` multiply the sets' probabilities (default 1); `together`: all of a batch is of one set.
+    The probability of a set is proportional to the square root of its size, times its factor in `shares` (default 1).
+    The items of a set are taken in a random order, and in a new one when all were taken. A batch depends on seed and
+    step alone, so that it is the same after a resumption and in every process. With `together`, a batch is of one set.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Draws:
 
 
 class Training(ABC):
-    """One training. The questions of `fold` (None: of none) are held out to report on; folds share `data` of `open`."""
+    """One training, which reports on the questions of `fold` (None: of none). Folds share `data`, as `open` made it."""
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
     columns: ClassVar[tuple[str, ...]]  # metrics of the final table
@@ -120,18 +121,17 @@ class Training(ABC):
     # ------------------------------------------------------------------------------------------ settings and data
     @classmethod
     def settle(cls, config: Any) -> Any:
-        """Return the settings with open defaults resolved, so that a checkpoint records what was really used."""
+        """Return the settings with all defaults written out, so that a checkpoint records what was used."""
         return config
 
     @classmethod
     def run_name(cls, config: Any) -> str:
-        """Return the name of a run that is given none."""
         kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
         return f"{cls.prefix}-{digest(kept)[:8]}"
 
     @classmethod
     def is_crossed(cls, config: Any) -> bool:
-        """Whether it is trained once for each fold."""
+        """Tell whether to train once for each fold."""
         return config.cross
 
     @classmethod
@@ -140,13 +140,12 @@ class Training(ABC):
         """Check settings, open data and indexes; raises ConfigError and DataError."""
 
     def divide(self) -> Mapping[str, Parts]:
-        """Return which questions of each set train, validate and report."""
         config, fold = self.config, self.fold
         return {name: divide(one.texts, config.folds, fold, one.config.use) for name, one in self.sets.items()}
 
     @property
     def seen(self) -> frozenset[str]:
-        """Hashes of the questions that shape the weights; written beside them."""
+        """Hashes of all questions that shape the weights, by training or validation; written beside the weights."""
         return seen_in({name: parts.plain() for name, parts in self.parts.items()}) | self.seen_before
 
     @property
@@ -156,7 +155,6 @@ class Training(ABC):
         return (read_seen(Path(start)) if start else None) or frozenset()
 
     def draws(self, items: Mapping[str, Sized], together: bool = False) -> Draws:
-        """Return the items of all batches; see `Draws`."""
         config, counts = self.config, {name: len(rows) for name, rows in items.items()}
         return Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, self.shares(), together)
 
@@ -166,13 +164,13 @@ class Training(ABC):
 
     # ---------------------------------------------------------------------------------- network, report, checkpoint
     def build(self) -> tuple[Task, nn.Module]:
-        """Return what the loop runs (`Task`), which may be this object, and the network."""
+        """Return the task that the loop runs, which may be this object, and the network."""
         raise NotImplementedError
 
     def fit(self, run: TrainingRun) -> Any:
-        """Train, in the project's own loop if not overridden; None where it was stopped.
+        """Train by the project's own loop, if not overridden. Returns None where the training was stopped.
 
-        The result goes to `report` and `write`; its `kept_step` and `kept_metrics` are those of the weights kept.
+        The result is given to `report` and `write`; its `kept_step` and `kept_metrics` belong to the weights kept.
         """
         fit, context = self.config.fit, self.context
         run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
@@ -181,7 +179,7 @@ class Training(ABC):
         return trainer if trainer.fit().is_done else None
 
     def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write what was trained of a network of a role, with record and card."""
+        """Write the trained weights of a role's network, with record and card."""
         from gnnrag.roles.tuned.checkpoint import save_trained, trained
 
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
@@ -191,15 +189,33 @@ class Training(ABC):
         self.write_card(folder, Card(self.title, self.summary, known | self.more_facts(), self.sizes()), facts)
 
     def more_facts(self) -> dict[str, Any]:
-        """Return what the card says of the network beside its size."""
+        """Return what the card says of the network, apart from its size."""
         return {}
 
-    @abstractmethod
+    def questions_of(self, part: str) -> list[tuple[str, str]]:
+        """Return the questions of a part (`train`, `validation`, `report`), each as (set, id)."""
+        return [(name, id_) for name, parts in self.parts.items() for id_ in getattr(parts, part)]
+
+    def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
+        """Return a row (`set`, `id`, `metrics`) for each of these questions."""
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
+        """Measure a share of the validation questions (`Task`)."""
+        rows = self.measure(model.eval(), self.questions_of("validation")[part])
+        return {f"{row['set']}/{row['id']}": row["metrics"] for row in rows}
+
     def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
-        """Return all rows (`set`, `id`, `metrics`), in every process, and facts for the record, of the kept weights."""
+        """Measure the kept weights, rounded as they are saved, on the questions to report on.
+
+        Every process gets all rows, and facts for the record of the checkpoint.
+        """
+        from gnnrag.roles.tuned.checkpoint import round_weights
+
+        round_weights(fitted.bare.eval())
+        return self.context.gather(self.measure(fitted.bare, self.questions_of("report")[self.context.share])), {}
 
     def write(self, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
-        """Write weights, record and card into a folder."""
         fitted.task.save(fitted.bare, folder, record)
 
     def sizes(self) -> list[dict[str, Any]]:

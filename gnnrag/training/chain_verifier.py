@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,48 +14,44 @@ from torch import Tensor, nn
 from gnnrag.config import Share
 from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
-from gnnrag.roles.tuned.checkpoint import role_folder, round_weights
+from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import TrainConfig, draw
-from gnnrag.training.loop import Rows, Trainer, means_of_sets
-from gnnrag.training.report import Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of, shown_of
+from gnnrag.training.loop import Trainer, means_of_sets
+from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
+from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
 from gnnrag.training.rows import VerifierRow
 
-TOP = 5  # passages that recall is taken of
-# Chains that a step learns to go on from: some of the gold passages, and some that are none.
-_EMPTY = 0.25  # share of lists that start a chain
-_WRONG = 0.5  # share of the other lists whose chain has passages that are not gold,
-_MOST_WRONG, _DEPTH = 3, 15  # at most so many, among the first so many of the pool
+# A step draws chains, and learns which passage comes next. A chain holds gold passages and, at times, wrong ones.
+_EMPTY = 0.25  # share of chains that hold nothing yet
+_WRONG = 0.5  # share of the others that hold passages that are not gold
+_MOST_WRONG, _DEPTH = 3, 15  # so many of these at most, from among the first so many passages of the pool
 SUMMARY = (
-    "A verifier of gnnrag that scores chains: each passage by features of question and candidate and by what the "
-    "passages taken before it leave open and lead on to; a beam of sets. It reads no text with an encoder. Use it with "
-    "`roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on every method that asks a verifier."
+    "A verifier of gnnrag that scores chains. Each passage is scored by features of the question and the passage, and "
+    "by what the passages before it in the chain leave open and lead on to; a beam search finds the best chain. It "
+    "reads no text with an encoder. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on every "
+    "method that asks a verifier."
 )
 
 
 @dataclass
 class ChainRowsConfig(VerifierRowsConfig):
-    """Recorded decisions on the questions of a set."""
-
-    untitled: Share = 0.0  # share of the rows whose passages lose their titles: some corpora have none
+    untitled: Share = 0.0  # share of the rows (by a hash of the id) read without titles: some corpora have none
 
 
 @dataclass
 class TrainChainConfig(TrainConfig):
-    """Everything that training of a chain verifier reads."""
-
     kind: str = "chain"
     sets: dict[str, ChainRowsConfig] = field(default_factory=dict)  # by name
     network: ChainConfig = field(default_factory=ChainConfig)
-    # weight that the next-hop encoder which ships is given in use; its scores teach nothing
+    # weight of the shipped next-hop encoder at inference; it takes no part in the training
     next_hop: Annotated[float, Ge(0)] = 0.0
     metric: str = "recall@5"  # of validation, that decides which weights are kept
 
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    """A decision of a set."""
+    """A decision of a verifier."""
 
     set: str
     question_id: str
@@ -63,22 +59,11 @@ class ChainExample:
     labels: np.ndarray  # (passages,) bool: gold
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnChain:
-    """A chain to go on from: each gold passage that it lacks is right."""
-
-    example: ChainExample
-    chain: tuple[int, ...]
-
-    @property
-    def features(self) -> np.ndarray:
-        """Features of all passages as the next one. Shape (passages, features)."""
-        return expansion_features(self.example.reading, self.chain)
+# An example with a chain of places in its pool: each gold passage that the chain lacks may come next.
+Drawn = tuple[ChainExample, tuple[int, ...]]
 
 
 class ChainTraining(RowsTraining):
-    """Training of a chain verifier; also the loop's task."""
-
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     columns = ("recall@5", "pool_recall@5", "all@5", "precision")
@@ -86,94 +71,78 @@ class ChainTraining(RowsTraining):
 
     @classmethod
     def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
-        """Return a row as an example."""
-        return chain_example(name, row, config.untitled)
+        pool = verifier_input(row, with_titles=draw(row.id, "untitled") >= config.untitled)
+        labels = np.array([passage.id in row.gold for passage in pool.passages], dtype=bool)
+        return ChainExample(name, row.question_id, ChainReading(pool), labels)
 
     @property
     def seen(self) -> frozenset[str]:
-        """Those of the next-hop encoder that it is used with, too."""
+        """Also the questions that shaped the next-hop encoder, if it is used."""
         of_encoder = read_seen(role_folder("thoughts", None)) if self.config.next_hop else None
         return super().seen | (of_encoder or frozenset())
 
-    def examples(self, part: str) -> dict[str, list[ChainExample]]:
-        """Return the examples of a part that have gold passages, by set, in the order of the files."""
-        return {name: [e for e in rows if e.labels.any()] for name, rows in super().examples(part).items()}
-
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ChainTraining, ChainScorer]:
-        """Return the network, whose weights follow from the seed, and its features' scale from the training data."""
+        """Return the network: its weights follow from the seed, the scale of its features from the training data."""
         torch.manual_seed(self.config.seed)
         model = ChainScorer(self.config.network)
-        self.train = {name: [e for e in rows if not e.labels.all()] for name, rows in self.examples("train").items()}
+        self.train = {
+            name: [example for example in rows if example.labels.any() and not example.labels.all()]
+            for name, rows in self.examples("train").items()
+        }
         self.places = self.draws(self.train)
-        self.validation = self.examples("validation")
-        rows = [e for name in sorted(self.train) for e in self.train[name]]
-        features = np.concatenate([self._draw(e, [self.config.seed, 0, i]).features for i, e in enumerate(rows)])
+        examples = [example for name in sorted(self.train) for example in self.train[name]]
+        features = np.concatenate([_features(self._draw(one, 0, number)) for number, one in enumerate(examples)])
         with torch.no_grad():
             model.mean.copy_(torch.from_numpy(features.mean(0)))
             model.deviation.copy_(torch.from_numpy(np.maximum(features.std(0), 0.01)))
         return self, model
 
-    def _draw(self, example: ChainExample, seed: Sequence[int]) -> DrawnChain:
-        return DrawnChain(example, draw_chain(example.labels, np.random.default_rng(seed)))
+    def _draw(self, example: ChainExample, *seed: int) -> Drawn:
+        return example, draw_chain(example.labels, np.random.default_rng([self.config.seed, *seed]))
 
-    def batch(self, step: int) -> list[DrawnChain]:
-        """Return the chains of a step."""
-        drawn = enumerate(self.places[step])
-        return [
-            self._draw(self.train[name][item], [self.config.seed, step + 1, place]) for place, (name, item) in drawn
-        ]
+    def batch(self, step: int) -> list[Drawn]:
+        items = enumerate(self.places[step])
+        return [self._draw(self.train[name][item], step + 1, place) for place, (name, item) in items]
 
-    def loss(self, model: nn.Module, items: Sequence[DrawnChain], device: torch.device) -> Tensor:
-        """Return minus the log of the chance that a right passage comes next. Shape (len(items),)."""
-        scores = model(torch.from_numpy(np.concatenate([one.features for one in items])).to(device)).float()
+    def loss(self, model: nn.Module, items: Sequence[Drawn], device: torch.device) -> Tensor:
+        """Return -log P(a missing gold passage comes next). Shape (len(items),)."""
+        scores = model(torch.from_numpy(np.concatenate([_features(item) for item in items])).to(device)).float()
         losses = []
-        for values, one in zip(scores.split([len(one.example.labels) for one in items]), items, strict=True):
-            labels = torch.from_numpy(one.example.labels).to(device)
+        for values, (example, chain) in zip(scores.split([len(e.labels) for e, _ in items]), items, strict=True):
+            labels = torch.from_numpy(example.labels).to(device)
             taken = torch.zeros_like(labels)
-            taken[list(one.chain)] = True
+            taken[list(chain)] = True
             losses.append(torch.logsumexp(values[~taken], 0) - torch.logsumexp(values[labels & ~taken], 0))
         return torch.stack(losses)
 
     # ------------------------------------------------------------------------------------------ validation and report
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of a share of the validation questions."""
-        return {f"{row['set']}/{row['id']}": row["metrics"] for row in self._measured(model, self.validation, part)}
+    def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
+        """Return each question's metrics: the means over its decisions that have gold passages."""
+        network, kept, rows = self.config.network, {*asked}, []
+        for opened in self.sets.values():
+            for example in opened.examples:
+                if example.labels.any() and (example.set, example.question_id) in kept:
+                    places = search(model, example.reading, network.beam, network.length)[0][0]
+                    metrics = promotion_metrics(example.labels, places)
+                    metrics[f"all@{TOP}"] = float(metrics[f"recall@{TOP}"] == 1.0)
+                    rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
+        return by_question(rows)
 
-    def _measured(self, model: Any, examples: Mapping[str, Sequence[ChainExample]], part: slice) -> Report:
-        """Return each question's metrics: the means over its decisions."""
-        every = [e for rows in examples.values() for e in rows]
-        kept = set(sorted({(e.set, e.question_id) for e in every})[part])
-        network, measured = self.config.network, []
-        for example in (e for e in every if (e.set, e.question_id) in kept):
-            places = search(model.eval(), example.reading, network.beam, network.length)[0][0]
-            row = promotion_metrics(example.labels, places, TOP)
-            row[f"all@{TOP}"] = float(row[f"recall@{TOP}"] == 1.0)
-            measured.append({"set": example.set, "id": example.question_id, "metrics": row})
-        return by_question(measured)
-
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Measure the questions to report on, with weights as they are saved."""
-        round_weights(trainer.bare.eval())
-        rows = self._measured(trainer.bare, self.examples("report"), self.context.share)
-        return self.context.gather(rows), {"next_hop": self.config.next_hop}
+    def report(self, fitted: Trainer) -> tuple[Report, dict[str, Any]]:
+        return super().report(fitted)[0], {"next_hop": self.config.next_hop}
 
     def more_facts(self) -> dict[str, Any]:
         return vars(self.config.network)
 
 
-def chain_example(name: str, row: VerifierRow, untitled: float) -> ChainExample:
-    """Return a row as an example, of the passages that the verifier saw; which rows lose titles follows from ids."""
-    seen = seen_of(row)
-    passages = [p.passage for p in seen]
-    if draw(row.id, "untitled") < untitled:
-        passages = [replace(p, title="") for p in passages]
-    labels = np.array([p.id in row.gold for p in seen], dtype=bool)
-    return ChainExample(name, row.question_id, ChainReading(shown_of(row, passages)), labels)
+def _features(item: Drawn) -> np.ndarray:
+    """Return features of all passages as the next one of a chain. Shape (passages, features)."""
+    return expansion_features(item[0].reading, item[1])
 
 
 def draw_chain(labels: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
-    """Return a chain that lacks at least one gold passage, as places; gold in any order, wrong ones from the top."""
+    """Return the places of a chain that lacks at least one gold passage. `labels` (n,) bool: gold."""
     gold, chain = rng.permutation(np.flatnonzero(labels)), list[int]()
     if rng.random() >= _EMPTY:
         chain = gold[: rng.integers(len(gold))].tolist()

@@ -1,7 +1,7 @@
 """Two-hop questions made of single ones: a name in one question gives way to a question whose answer is that name.
 
 MuSiQue (Trivedi et al., TACL 2022, arXiv 2108.00573) is composed in this way by people; here rules word the first
-question as a phrase, so that no model is needed. They read oddly, and show an encoder what a second hop leans on.
+question as a phrase, so that no model is needed. The results read oddly, but they teach an encoder the second hop.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class FoldConfig:
 
 @dataclass
 class TrainingRunConfig(TrackingConfig):
-    """The run directory of a training, and who else is told."""
+    """The run directory of a training, and its tracking."""
 
     root: str = "runs"
     name: str | None = None  # default: the data and a hash of the settings
@@ -85,6 +85,7 @@ class SetConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     use: Use = "folds"
     share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     licence: str = ""  # for the model card
 
 
@@ -100,7 +101,6 @@ class Parts:
     report: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
-        """Return the parts as JSON data."""
         return {name: list(ids) for name, ids in asdict(self).items()}
 
 
@@ -110,7 +110,10 @@ def draw(text: str, salt: str) -> float:
 
 
 def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, str] | None = None) -> Parts:
-    """Split ids; `texts` equal but for case and spacing stay together. Raises ConfigError for no such fold."""
+    """Divide questions into parts; those whose texts differ in case and spacing only get the same one.
+
+    Raises ConfigError where the fold to report on does not exist.
+    """
     if config.report is not None and config.report >= config.count:
         raise ConfigError(f"folds.report={config.report} with folds.count={config.count}: give one of them, or null")
     ids = list(ids)

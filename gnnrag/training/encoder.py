@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gnnrag.errors import DataError
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record, round_weights
-from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker
+from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, QueryTokens
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.encoder_data import (
     COMPOSED,
@@ -25,7 +25,7 @@ from gnnrag.training.encoder_data import (
     draw_prefix,
     open_set,
 )
-from gnnrag.training.loop import Rows, Trainer
+from gnnrag.training.loop import Trainer
 from gnnrag.training.report import Report
 from gnnrag.types import OnProgress, Question
 
@@ -40,8 +40,6 @@ HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 
 
 class EncoderTraining(Training):
-    """Training of the encoder of queries under a frozen corpus; the loop's task."""
-
     schema, prefix, title, summary = TrainEncoderConfig, "encoder", "Next-hop encoder", SUMMARY
     columns = ("recall@5", "untrained@5", "dense@5", "recall@10", "recall@50", "all@5")
     config: TrainEncoderConfig
@@ -49,7 +47,6 @@ class EncoderTraining(Training):
 
     @classmethod
     def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Open all sets."""
         check_encoder(config)
         sets = {name: open_set(name, one, on_index) for name, one in config.sets.items()}
         wanted = base_record(config.network.base)["weights"]
@@ -70,7 +67,7 @@ class EncoderTraining(Training):
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and make the examples."""
-        self.rows, self.corpus = RowMaker(self.config.network), JointCorpus(self.sets)
+        self.rows, self.corpus = QueryTokens(self.config.network), JointCorpus(self.sets)
         corpus = self.corpus
         ids = {name: set(self.parts[name].train) for name in corpus.sets}
         self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
@@ -86,7 +83,6 @@ class EncoderTraining(Training):
         return NextHopEncoder(self.config.network)
 
     def batch(self, step: int) -> list[Drawn]:
-        """Return the questions of a step, with the chains that they are read with."""
         examples = self.corpus.examples([self.train[name][item] for name, item in self.places[step]])
         rngs = (np.random.default_rng([self.config.seed, step, place]) for place in range(len(examples)))
         return [draw_prefix(one, rng) for one, rng in zip(examples, rngs, strict=True)]
@@ -105,16 +101,26 @@ class EncoderTraining(Training):
         return logits.logsumexp(1) - torch.stack(right)
 
     # ------------------------------------------------------------------------------------------ validation and report
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return what the search finds for a share of the validation questions of two hops or more."""
-        assert isinstance(model, NextHopEncoder)
-        places = [(name, id_) for name, one in self.sets.items() for id_ in self.parts[name].validation]
-        kept = [(name, id_) for name, id_ in places if len(self.sets[name].questions[id_].gold) > 1][part]
-        rows = {}
-        for name, one in self.sets.items():
-            asked = [one.questions[id_] for where, id_ in kept if where == name]
-            for question, ids in zip(asked, self.search(model, name, asked, HOPS), strict=True):
-                rows[f"{name}/{question.id}"] = recalls(question, ids)
+    def questions_of(self, part: str) -> list[tuple[str, str]]:
+        """Return the questions of a part; those of one hop do not validate."""
+        rows = super().questions_of(part)
+        return [(name, id_) for name, id_ in rows if part == "report" or len(self.sets[name].questions[id_].gold) > 1]
+
+    def measure(self, model: NextHopEncoder, asked: Sequence[tuple[str, str]]) -> Report:
+        """Return the recalls of a beam search with the network."""
+        return self._searched(asked, {"": (model, HOPS)})
+
+    def _searched(self, asked: Sequence[tuple[str, str]], ways: Mapping[str, tuple[NextHopEncoder, int]]) -> Report:
+        """Search with several networks, each in so many hops; all recalls of the one named "", recall@5 of others."""
+        rows: Report = []
+        for name, opened in self.sets.items():
+            questions = [opened.questions[id_] for of_set, id_ in asked if of_set == name]
+            own: Report = [{"set": name, "id": question.id, "metrics": {}} for question in questions]
+            for way, (model, hops) in ways.items():
+                for row, question, ids in zip(own, questions, self.search(model, name, questions, hops), strict=True):
+                    found = recalls(question, ids)
+                    row["metrics"].update({f"{way}@5": found["recall@5"]} if way else found)
+            rows += own
         return rows
 
     def search(self, model: NextHopEncoder, name: str, questions: Sequence[Question], hops: int) -> list[list[str]]:
@@ -132,21 +138,13 @@ class EncoderTraining(Training):
         rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
         return [list(ranking.ids) for ranking in rankings]
 
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Search for the questions of the report, with the network, with what it was before training, and without."""
-        model = trainer.bare
-        assert isinstance(model, NextHopEncoder)
+    def report(self, fitted: Trainer) -> tuple[Report, dict[str, Any]]:
+        """Compare the network with what it was before training (`untrained`), and with a plain search (`dense`)."""
+        model: Any = fitted.bare
         round_weights(model.eval())
         untrained = self.build_network().eval()
-        rows = []
-        for name, parts in self.parts.items():
-            asked = [self.sets[name].questions[id_] for id_ in parts.report][self.context.share]
-            ways = [self.search(one, name, asked, n) for one, n in ((model, HOPS), (untrained, HOPS), (untrained, 1))]
-            for question, own, before, dense in zip(asked, *ways, strict=True):
-                metrics = recalls(question, own)
-                for key, ids in (("untrained", before), ("dense", dense)):
-                    metrics[f"{key}@5"] = recalls(question, ids)["recall@5"]
-                rows.append({"set": name, "id": question.id, "metrics": metrics})
+        ways = {"": (model, HOPS), "untrained": (untrained, HOPS), "dense": (untrained, 1)}
+        rows = self._searched(self.questions_of("report")[self.context.share], ways)
         return self.context.gather(rows), {"keep": model.keep.item(), "away": model.away.item()}
 
     def more_facts(self) -> dict[str, Any]:

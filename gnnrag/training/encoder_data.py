@@ -10,37 +10,31 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt
 
-from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.training.composing import bare_title, compose, facts_of
 from gnnrag.training.config import SetConfig, TrainConfig
+from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress, Question
 
 STAGES = ("embeddings",)
 COMPOSED = "composed"  # the set of made questions
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
-# Which chains a step's questions are read with: shares of
-_NONE = 0.3  # no passages, the first hop
-_ONE_WRONG = 0.2  # one high-ranked passage that is not gold, as a search may have found it
-_UNORDERED = 0.2  # the others: gold passages in any order, in place of the first ones
-_SPOILT = 0.2  # chains of two or more: one of them is replaced by a wrong one
+# The passages that a question of a step is read with (`draw_prefix`):
+_NONE = 0.3  # share of questions that are read alone: the first hop
+_ONE_WRONG = 0.2  # share with a single wrong passage, as a search may have found it; all others have gold passages
+_UNORDERED = 0.2  # of these, the share whose gold passages are drawn in any order, not from the first hop on
+_SPOILT = 0.2  # of those with two or more passages, the share where a wrong one replaces one of them
 
 
 @dataclass
 class EncoderSetConfig(SetConfig):
-    """A corpus with questions that takes part in a training."""
-
-    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
 
 
 @dataclass
 class TrainEncoderConfig(TrainConfig):
-    """Everything that training of the next-hop encoder reads."""
-
     kind: str = "encoder"
     sets: dict[str, EncoderSetConfig] = field(default_factory=dict)  # by name; those that train share one corpus
     # factor of the probability that a batch takes a question composed of two; 0: none are made
@@ -59,36 +53,22 @@ def check_encoder(config: TrainEncoderConfig) -> None:
 
 
 @dataclass(frozen=True)
-class EncoderSet:
-    """An opened set: its questions with gold passages, and its index."""
+class EncoderSet(OpenSet):
+    """An opened set; only questions with gold passages take part."""
 
-    name: str
     config: EncoderSetConfig
-    data: Dataset
-    index: Index
 
     @cached_property
     def questions(self) -> dict[str, Question]:
-        """The questions by id."""
-        out = set(self.config.leave_out)
-        return {q.id: q for q in self.data.questions if q.gold and q.id not in out}
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The questions' texts by id."""
-        return {id_: question.text for id_, question in self.questions.items()}
+        return {id_: question for id_, question in super().questions.items() if question.gold}
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Fingerprints of what is read."""
-        return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in STAGES}}
+        return self.fingerprints(STAGES)
 
 
 def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> EncoderSet:
-    """Load a set, and bring its index up to date."""
-    d = config.data
-    data = load_dataset(**vars(d))
-    return EncoderSet(name, config, data, open_or_build(config.index, d, data.name, data.passages, STAGES, on_index))
+    return EncoderSet(name, config, *open_data(config.data, config.index, STAGES, on_index))
 
 
 @dataclass(frozen=True)
@@ -105,7 +85,7 @@ class ChainQuestion:
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    """A question as training sees it."""
+    """A question with its embedding and its passages, as numbers in the joint corpus."""
 
     text: str
     vector: np.ndarray  # (dim,) float32: the base's
@@ -115,7 +95,7 @@ class ChainExample:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """An item of a step: a question after a chain; any of `targets` is right."""
+    """An item of a step: a question, the chain that is read with it, and the passages that may come next."""
 
     example: ChainExample
     chain: tuple[int, ...]
@@ -137,7 +117,6 @@ class JointCorpus:
         self.embedder = next(iter(self.sets.values())).index.embedder
 
     def asked(self, name: str, ids: Collection[str]) -> list[ChainQuestion]:
-        """Return the questions of a set that have these ids."""
         one = self.sets[name]
         titles, found = {p.id: p.title for p in one.index.passages}, []
         for question in one.questions.values():
@@ -162,7 +141,7 @@ class JointCorpus:
         return found
 
     def examples(self, asked: Sequence[ChainQuestion]) -> list[ChainExample]:
-        """Add what the base says of questions."""
+        """Embed questions by the base, and find the wrong passages that it ranks highest."""
         found = []
         vectors = self.embedder.encode([one.text for one in asked], is_query=True) if asked else ()
         for one, vector in zip(asked, vectors, strict=True):

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from gnnrag.config import to_plain
-from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, PruneConfig, RankerConfig, entity_stages
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
@@ -25,7 +24,6 @@ from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
-from gnnrag.index.index import Index, open_or_build
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version
@@ -33,13 +31,12 @@ from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
+from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
 
 
 @dataclass
 class TrainGNNConfig(TrainConfig):
-    """Everything that training of the graph network reads."""
-
     sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
     # retrieval: questions with gold passages; completion: triples of the graphs
     stage: Literal["retrieval", "completion"] = "retrieval"
@@ -55,13 +52,9 @@ class TrainGNNConfig(TrainConfig):
 
 
 @dataclass(frozen=True)
-class GNNSet:
-    """An opened set: its data, its index, and what makes subgraphs on it."""
+class GNNSet(OpenSet):
+    """An opened set, and what makes subgraphs on it."""
 
-    name: str
-    config: SetConfig
-    data: Dataset
-    index: Index
     settings: TrainGNNConfig
 
     @cached_property
@@ -88,18 +81,11 @@ class GNNSet:
         return graph, self.index.read("relation_vectors")
 
     @property
-    def texts(self) -> dict[str, str]:
-        """The questions' texts by id."""
-        return {question.id: question.text for question in self.data.questions}
-
-    @property
     def inputs(self) -> dict[str, Any]:
         """Fingerprints that the set's examples depend on."""
-        names = needed_stages(self.settings, self.config.index)
-        return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in names}}
+        return self.fingerprints(needed_stages(self.settings, self.config.index))
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
-        """Return an example for each question of the set."""
         questions = self.data.questions
 
         def progress(count: int) -> None:
@@ -126,13 +112,9 @@ def needed_stages(settings: TrainGNNConfig, index: IndexConfig) -> tuple[str, ..
 
 
 def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GNNSet:
-    """Load a set, and bring its index up to date."""
     config = settings.sets[name]
-    d = config.data
-    data = load_dataset(**vars(d))
-    stages = needed_stages(settings, config.index)
-    index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
-    return GNNSet(name, config, data, index, settings)
+    opened = open_data(config.data, config.index, needed_stages(settings, config.index), progress)
+    return GNNSet(name, config, *opened, settings)
 
 
 def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
@@ -143,10 +125,7 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
         found = [place[name][id_] for id_ in getattr(parts[name], part)]
         return [i for i in found if examples[name].can_train(i)] if part == "train" else found
 
-    def pool(part: str) -> Pool:
-        return Pool(examples, {name: items(name, part) for name in examples})
-
-    return {part: pool(part) for part in PART_NAMES}
+    return {part: Pool(examples, {name: items(name, part) for name in examples}) for part in PART_NAMES}
 
 
 # -------------------------------------------------------------------------------------------------------- training

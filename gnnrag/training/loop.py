@@ -92,7 +92,6 @@ class TrainingRun:
         self._rows = Journal(self.path / "metrics.jsonl")
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Append a row of metrics."""
         if self._rows is not None:
             self._rows.append(dict(row))
             self.on_row(row)
@@ -134,7 +133,6 @@ class TrainingRun:
             write_folder(self.path / name, write)
 
     def close(self) -> None:
-        """Close the files and let other processes write them."""
         if self._rows is not None:
             self._rows.close()
         self._lock.close()
@@ -206,7 +204,7 @@ class Trainer:
                 self._save()
             elif state.step % config.save_every == 0:
                 self._save()
-        put(self.bare, self.kept)
+        self.bare.load_state_dict(self.kept, strict=False)
         return state
 
     @property
@@ -245,7 +243,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.state.loss += float(total)
-        for name, value in learned(self.bare).items() if self.mean else ():
+        for name, value in trained_state(self.bare).items() if self.mean else ():
             # The decay rises with the steps: a high one early on would keep the random initial weights in the mean.
             decay = min(config.average, (1 + step) / (10 + step))
             self.mean[name].lerp_(value, 1 - decay) if value.is_floating_point() else self.mean[name].copy_(value)
@@ -254,13 +252,12 @@ class Trainer:
         state = self.state
         current = copied(self.bare) if self.mean else {}
         if current:
-            put(self.bare, self.mean)
+            self.bare.load_state_dict(self.mean, strict=False)
         self.model.eval()
         part = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         with torch.inference_mode():
             rows = self.task.evaluate(self.bare, part, self.accelerator.device)
-        every = [rows] if self.accelerator.num_processes == 1 else gather_object([rows])
-        state.metrics = self._summarise({id_: row for rows in every for id_, row in rows.items()})
+        state.metrics = self._summarise(dict(gather_object(list(rows.items()))))
         if state.metrics and self.task.metric not in state.metrics:
             known = ", ".join(sorted(state.metrics))
             raise ConfigError(f"metric={self.task.metric!r} is not measured; there are: {known}")
@@ -276,21 +273,25 @@ class Trainer:
             record = {"step": state.step, "validation": dict(state.metrics)}
             self.run.save_folder("best", lambda folder: self.task.save(self.bare, folder, record))
         if current:
-            put(self.bare, current)
+            self.bare.load_state_dict(current, strict=False)
         self._log({f"validation/{name}": v for name, v in state.metrics.items()})
 
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.log({"step": self.state.step, **values, "seconds": round(self.state.seconds, 2)})
 
     def _save(self) -> None:
-        state = {"progress": vars(self.state), "model": learned(self.bare), "optimizer": self.optimizer.state_dict()}
+        state = {
+            "progress": vars(self.state),
+            "model": trained_state(self.bare),
+            "optimizer": self.optimizer.state_dict(),
+        }
         self.run.save_state({**state, "mean": self.mean, "kept": self.kept})
 
     def _resume(self) -> None:
         state = self.run.load_state()
         if state is not None:
             self.state = TrainingState(**state["progress"])
-            put(self.bare, state["model"])
+            self.bare.load_state_dict(state["model"], strict=False)
             self.optimizer.load_state_dict(state["optimizer"])
             self.mean = {name: value.to(self.accelerator.device) for name, value in state["mean"].items()}
             self.kept = state["kept"]
@@ -304,20 +305,15 @@ def groups_of(model: nn.Module) -> list[dict[str, Any]]:
     return [{"scale": 1.0, **group} for group in groups]
 
 
-def learned(model: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes: trainable parameters and buffers. Frozen parameters are left out."""
+def trained_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return what training changes: the state of a model without its frozen parameters."""
     frozen = {name for name, value in model.named_parameters(remove_duplicate=False) if not value.requires_grad}
     return {name: value for name, value in model.state_dict().items() if name not in frozen}
 
 
 def copied(model: nn.Module, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Return a copy of what training changes, by default in main memory."""
-    return {name: value.detach().to(device, copy=True) for name, value in learned(model).items()}
-
-
-def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Load what `learned` or `copied` returned."""
-    model.load_state_dict(weights, strict=False)
+    """Return a copy of `trained_state`, by default in main memory."""
+    return {name: value.detach().to(device, copy=True) for name, value in trained_state(model).items()}
 
 
 def learning_rate(config: FitConfig, step: int) -> float:

@@ -1,7 +1,7 @@
-"""Rows for training made of data sets alone: of sub-questions, trajectories, verdicts and answers in their questions.
+"""Training rows from data sets alone: from the sub-questions, trajectories, verdicts and answers that they record.
 
-`steps_of` and `verdicts_of` are where formats of traces are read, whoever wrote them: people or a language model. What
-else a set records of its questions is in `Question.extra`, under the keys of its file.
+`steps_of` and `verdicts_of` read the formats of these records, which are by people or by language models. They stand in
+`Question.extra`, under the keys of the data set's file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import gives_away
 from gnnrag.roles.base import Thoughts
 from gnnrag.session import normalised
+from gnnrag.text.subqueries import fill
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import draw
 from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, VerifierRow
@@ -80,12 +81,10 @@ def others(question: Question, passages: Sequence[Passage], count: int, salt: st
 
 
 def cut(passage: Passage, words: int) -> Passage:
-    """Return the beginning of a passage."""
     return Passage(passage.id, passage.title, " ".join(passage.text.split()[:words]))
 
 
 def common(key: str, name: str, question: Question, shown: Sequence[Passage]) -> dict[str, Any]:
-    """Return the fields that all rows have."""
     return {
         "id": key,
         "set": name,
@@ -98,7 +97,7 @@ def common(key: str, name: str, question: Question, shown: Sequence[Passage]) ->
 # ----------------------------------------------------------------------------------------------------------- thoughts
 @dataclass(frozen=True)
 class Step:
-    """What was asked, the answer as far as it is known, and the passage that says it."""
+    """A query, its answer as far as it is known, and the passage that states the answer."""
 
     query: str
     answer: str = ""
@@ -106,13 +105,13 @@ class Step:
 
 
 def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[str, list[Step]]]:
-    """Return the ways in which a question was taken apart, each with who did it; none that ended in a wrong answer.
+    """Return the ways in which a question was decomposed, each with its author; none that ended in a wrong answer.
 
     Sub-questions, one for each evidence triple (2WikiMultiHopQA, MIGRES); decompositions by a language model
     (StrategyQA) and by people (MuSiQue, StrategyQA, up to the first answer that is not known); searches of ReAct
     trajectories (FireAct, HotpotQA).
     """
-    extra, gold = question.extra, question.decomposition
+    extra = question.extra
     titles = {bare_title(passages[id_].title): passages[id_] for id_ in question.gold if id_ in passages}
     found = []
     asked: Sequence[Any] = extra.get("sub_questions") or ()
@@ -126,11 +125,9 @@ def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[
             asks = [s["question"] for s in one["sub_questions"]]
             found.append((one["model"], [Step(q, p.text, p) for q, p in zip(asks, said, strict=True)]))
     hops: list[Step] = []
-    for hop in gold:
-        text = hop.question
-        for number in range(len(hops), 0, -1):
-            text = text.replace(f"#{number}", hops[number - 1].answer or f"#{number}")
-        if "#" in text:
+    for hop in question.decomposition:
+        text = fill(hop.question, {number: step.answer for number, step in enumerate(hops, start=1)})
+        if "#" in text:  # it asks about an answer that is not known
             break
         hops.append(Step(text, hop.answer, passages.get(hop.gold or "")))
     if hops:
@@ -148,9 +145,10 @@ def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[
 
 
 def thoughts_at(question: Question, steps: Sequence[Step], place: int) -> tuple[Thoughts, str]:
-    """Return what is to be asked when the steps before `place` are known, or why nothing is to be learned from it.
+    """Return the thoughts once the steps before `place` are done, or the reason why they teach nothing.
 
-    The slow thought is the step after, where all answers are known and it says none that is yet to be found.
+    The fast thought is the query of this step. The slow one is that of a later step, if all answers are known and its
+    query contains none that is still to be found.
     """
     unknown = [*question.answers, *(step.answer for step in steps[place:])]
     fast = steps[place].query

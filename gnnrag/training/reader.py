@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
-from gnnrag.training.loop import Rows, Trainer, means_of_sets
+from gnnrag.training.loop import means_of_sets
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
@@ -64,7 +63,7 @@ class ReaderTraining(Training):
         self.asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
-            self.asked[name] = [one.whole(id_) for id_ in train if one.by_id[id_].answers]
+            self.asked[name] = [one.whole(id_) for id_ in train if one.questions[id_].answers]
             self.asked[f"{name}/hops"] = one.hops(train) if one.config.parts else []
         self.places = self.draws(self.asked)
         return self, model
@@ -88,35 +87,23 @@ class ReaderTraining(Training):
         return torch.stack([span_loss(example, own) for example, own in zip(examples, logits, strict=True)])
 
     # ------------------------------------------------------------------------------------------ validation and report
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        assert isinstance(model, SpanReader)
-        places = [(name, id_) for name in self.sets for id_ in self.parts[name].validation]
-        return {f"{row['set']}/{row['id']}": row["metrics"] for row in self.read(model, places[part])}
-
-    def read(self, model: SpanReader, places: Sequence[tuple[str, str]]) -> Report:
+    def measure(self, model: SpanReader, asked: Sequence[tuple[str, str]]) -> Report:
         """Return `em` and `f1` with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
         rows = []
-        for name, id_ in places:
-            one = self.sets[name]
-            question = one.by_id[id_]
+        for name, id_ in asked:
+            opened = self.sets[name]
+            question = opened.questions[id_]
             row: dict[str, Any] = {"set": name, "id": id_, "metrics": {}}
-            retrieved = one.retrieved[id_][: self.config.shown.passages]
+            retrieved = opened.retrieved[id_][: self.config.shown.passages]
             for prefix, ids in (("", retrieved), ("gold_", question.gold)):
-                item = make_item(question.text, one.passages(ids), self.windows)
+                item = make_item(question.text, opened.passages(ids), self.windows)
                 (found,) = read_alone(model, [item], self.windows.pad)
-                answer = found[0].one.text if found else ""
+                answer = found[0].candidate.text if found else ""
                 row["metrics"] |= {f"{prefix}em": exact_match(answer, question.answers)}
                 row["metrics"] |= {f"{prefix}f1": f1(answer, question.answers)}
                 row.setdefault("answer", answer)
             rows.append(row)
         return rows
-
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Read the questions that report, each process its share; every process gets all rows."""
-        assert isinstance(trainer.bare, SpanReader)
-        round_weights(trainer.bare.eval())
-        places = [(name, id_) for name, parts in self.parts.items() for id_ in parts.report]
-        return self.context.gather(self.read(trainer.bare, places[self.context.share])), {}
 
 
 def span_loss(example: SpanExample, logits: Tensor) -> Tensor:

@@ -12,35 +12,22 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.config import EvaluateConfig, Share, load_config
-from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.index.index import Index
+from gnnrag.config import Share
 from gnnrag.metrics.answer import normalise_answer
-from gnnrag.parts import build
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item, places_of
-from gnnrag.run.evaluate import open_index
-from gnnrag.training.config import (
-    Count,
-    FoldConfig,
-    Parts,
-    SetConfig,
-    TrainConfig,
-    divide,
-    draw,
-)
+from gnnrag.text.subqueries import fill
+from gnnrag.training.config import Count, FoldConfig, Parts, SetConfig, TrainConfig, divide, draw
+from gnnrag.training.sets import OpenSet, open_retriever
 from gnnrag.types import OnProgress, Passage, Query, Question
 
 
 @dataclass
 class ReaderSetConfig(SetConfig):
-    """A corpus with questions and answers."""
-
-    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     parts: Annotated[float, Ge(0)] = 1.0  # as `share`, of sub-questions and evidence triples of its questions; 0: none
     # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     held_out: Annotated[int, Ge(0)] = 0
-    halved: str = ""  # name in the hash that holds out half of the articles in place of `held_out`
+    halved: str = ""  # instead of `held_out`: report half of the articles, drawn by a hash with this salt
     # articles after these whose questions only validate; benchmarks/calibrate_reader.py fits sureness on them
     spare: Annotated[int, Ge(0)] = 0
     validated: Annotated[int, Ge(0)] = 100  # of their questions, how many are read at a validation
@@ -48,8 +35,6 @@ class ReaderSetConfig(SetConfig):
 
 @dataclass
 class ShownConfig:
-    """Which passages a question is read with."""
-
     retriever: str = "chg"  # whose passages stand beside the gold ones
     passages: Count = 5  # read at validation and in the report: the best of the retriever
     least: Count = 2  # fewest passages in training
@@ -60,8 +45,6 @@ class ShownConfig:
 
 @dataclass
 class TrainReaderConfig(TrainConfig):
-    """Everything that training of a reader reads."""
-
     kind: str = "span"
     sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
@@ -102,13 +85,10 @@ class ReaderQuestion:
 
 def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
     """Return a question's single hops: sub-questions, `#1` filled in, and evidence triples as `subject >> relation`."""
-    found = []
+    found, answers = [], {number: hop.answer for number, hop in enumerate(question.decomposition, start=1)}
     for hop in question.decomposition:
-        text = hop.question
-        for number in range(len(question.decomposition), 0, -1):
-            text = text.replace(f"#{number}", question.decomposition[number - 1].answer)
         gold = (hop.gold,) if hop.gold else question.gold
-        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved)))
+        found.append(ReaderQuestion(fill(hop.question, answers), (hop.answer,), gold, gold, tuple(retrieved)))
     for subject, relation, value in question.evidence:
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
@@ -131,7 +111,6 @@ def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Genera
 
 
 def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: WindowMaker) -> SpanExample:
-    """Return what is learned from a question."""
     item = make_item(asked.text, passages, maker)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
     found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
@@ -166,65 +145,48 @@ _DEPTH = 20  # passages that are kept of a ranking
 
 
 @dataclass(frozen=True)
-class ReaderSet:
-    """A corpus with its questions."""
+class ReaderSet(OpenSet):
+    """An opened set, with a retriever whose passages stand beside the gold ones."""
 
-    name: str
     config: ReaderSetConfig
-    data: Dataset
-    index: Index
     retriever: Any
     inputs: dict[str, Any]
 
     @cached_property
     def retrieved(self) -> dict[str, tuple[str, ...]]:
-        """Ids of the passages found for each question, best first."""
-        queries = [Query(q.text, top_k=_DEPTH) for q in self.data.questions]
-        rankings = self.retriever.retrieve(queries)
-        return {q.id: tuple(r.ids[:_DEPTH]) for q, r in zip(self.data.questions, rankings, strict=True)}
-
-    @cached_property
-    def by_id(self) -> dict[str, Question]:
-        return {q.id: q for q in self.data.questions}
+        """Ids of the passages that the retriever finds for each question, best first."""
+        rankings = self.retriever.retrieve([Query(text, top_k=_DEPTH) for text in self.texts.values()])
+        return {id_: tuple(ranking.ids[:_DEPTH]) for id_, ranking in zip(self.texts, rankings, strict=True)}
 
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
         """Return which questions train, validate and report; those of articles held out report."""
         own = self.config
         titles = {p.id: p.title for p in self.data.passages}
         held_out, spare = articles_apart(titles.values(), own, folds.salt)
-        texts = {q.id: q.text for q in self.data.questions if q.id not in own.leave_out}
-        of = {id_: {titles.get(gold) for gold in self.by_id[id_].gold} for id_ in texts}
-        apart = tuple(id_ for id_ in texts if of[id_] & held_out)
-        checked = tuple(id_ for id_ in texts if of[id_] & spare and not of[id_] & held_out)
-        rest = {id_: text for id_, text in texts.items() if id_ not in {*apart, *checked}}
+        about = {id_: {titles.get(gold) for gold in question.gold} for id_, question in self.questions.items()}
+        reported = [id_ for id_ in about if about[id_] & held_out]
+        spared = [id_ for id_ in about if about[id_] & spare and not about[id_] & held_out]
+        rest = {id_: text for id_, text in self.texts.items() if id_ not in {*reported, *spared}}
         parts = divide(rest, folds, fold, own.use)
-        drawn = sorted(checked, key=lambda id_: draw(id_, folds.salt))[: own.validated]
-        return Parts(parts.train, (*parts.validation, *drawn), (*parts.report, *apart))
+        validated = sorted(spared, key=lambda id_: draw(id_, folds.salt))[: own.validated]
+        return Parts(parts.train, (*parts.validation, *validated), (*parts.report, *reported))
 
     def whole(self, id_: str) -> ReaderQuestion:
-        """Return a question."""
-        question = self.by_id[id_]
+        question = self.questions[id_]
         last = question.decomposition[-1].gold if question.decomposition else None
         final = (last,) if last else question.gold
         return ReaderQuestion(question.text, question.answers, question.gold, final, self.retrieved[id_])
 
     def hops(self, ids: Sequence[str]) -> list[ReaderQuestion]:
-        """Return the single hops of some questions."""
         titles = {p.id: p.title for p in self.data.passages}
-        return [hop for id_ in ids for hop in parts_of(self.by_id[id_], self.retrieved[id_], titles)]
+        return [hop for id_ in ids for hop in parts_of(self.questions[id_], self.retrieved[id_], titles)]
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
-        """Return passages by id."""
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
 
 
 def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> ReaderSet:
-    """Load a set, and bring its index up to date."""
     own = config.sets[name]
-    d = own.data
-    data = load_dataset(**vars(d))
-    run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
-    index = open_index([replace(run, data=d, index=own.index)], data.name, data.passages, progress)
-    retriever = build("retriever", run.retriever.part, index=index, roles=None)
-    inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
-    return ReaderSet(name, own, data, index, retriever, inputs)
+    data, retriever, _ = open_retriever("shown.retriever", config.shown.retriever, own.data, own.index, progress)
+    inputs = {"data": data.fingerprints, "embedder": retriever.index.embedder.identity}
+    return ReaderSet(name, own, data, retriever.index, retriever, inputs)

@@ -15,6 +15,7 @@ from gnnrag.methods.base import promote
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 
 Report = list[dict[str, Any]]
+TOP = 5  # passages that recall, NDCG and MRR are taken of
 PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
 UNSTATED = "not stated by whoever trained it; ask before you pass it on"
 
@@ -26,8 +27,12 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     return float(roc_auc_score(labels, scores)) if 0 < labels.sum() < len(labels) else None
 
 
-def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> dict[str, float]:
-    """Return `selected` (how many), `precision` if any, and, if any label is right, `recall`, `(pool_)recall@k`."""
+def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int = TOP) -> dict[str, float]:
+    """Measure a selection from a pool, and the ranking in which what was selected comes first.
+
+    `labels` (n,) bool tells which passages of the pool are right, `places` are the selected ones. `precision` is left
+    out where nothing is selected; `recall`, `recall@k` and `pool_recall@k` (before the promotion) where none is right.
+    """
     right = int(labels.sum())
     order = [int(i) for i in promote([str(i) for i in range(len(labels))], [str(i) for i in places])]
     hits = int(labels[list(places)].sum()) if places else 0
@@ -95,8 +100,6 @@ def score_rows(record: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Card:
-    """A model card."""
-
     name: str  # heading
     summary: str  # one paragraph on what the model does
     facts: Mapping[str, Any] = field(default_factory=dict)  # parameters, encoder, commit, the command that makes it
@@ -106,7 +109,6 @@ class Card:
     licence: str = ""  # under which the weights may be used (`run.licence`)
 
     def render(self) -> str:
-        """Return the card as Markdown."""
         parts = [f"# {self.name}", self.summary]
         parts.append("\n".join(f"- {name}: {value}" for name, value in self.facts.items()))
         of_data = {str(row.get("set")): str(row.get("licence") or UNSTATED) for row in self.data}

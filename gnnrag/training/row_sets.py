@@ -1,25 +1,23 @@
-"""What trainings on rows share: files of rows by set, whose questions are divided as those of any set."""
+"""What trainings on rows share: each set is files of rows, and its questions are divided like those of any set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import digest, file_digest
-from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.roles.tuned.pair_features import VerifierInput
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import SetShare, Use
 from gnnrag.training.rows import RowT, ShownPassage, VerifierRow, read_rows
-from gnnrag.types import OnProgress, Passage
+from gnnrag.types import OnProgress
 
 
 @dataclass
 class RowsConfig:
-    """Rows about the questions of a set."""
-
     rows: list[str] = field(default_factory=list)  # files, such as of several retrievers or teachers
     use: Use = "folds"
     licence: str = ""  # for the model card
@@ -27,8 +25,6 @@ class RowsConfig:
 
 @dataclass
 class VerifierRowsConfig(RowsConfig):
-    """Recorded decisions on the questions of a set."""
-
     share: SetShare = 1.0  # factor of the probability that a batch takes its rows, beside the root of their number
 
 
@@ -60,19 +56,14 @@ def seen_of(row: VerifierRow) -> list[ShownPassage]:
     return [p for p in row.passages if p.score is not None] or list(row.passages)
 
 
-def shown_of(row: VerifierRow, passages: Sequence[Passage]) -> Shown:
-    """Return what the verifier was shown, with `passages` in place of those that it saw."""
+def verifier_input(row: VerifierRow, with_titles: bool) -> VerifierInput:
+    """Return the input of the verifier that took a row's decision, or the same without titles."""
     seen = seen_of(row)
+    passages = [p.passage if with_titles else replace(p.passage, title="") for p in seen]
     scores = [p.score for p in seen if p.score is not None]
     cosines = [p.cosine for p in seen if p.cosine is not None]
-    return Shown(
-        row.question,
-        row.chain,
-        passages,
-        scores,
-        cosines if len(cosines) == len(seen) else (),
-        frozenset(row.support),
-    )
+    known = cosines if len(cosines) == len(seen) else ()
+    return VerifierInput(row.question, row.chain, passages, scores, known, frozenset(row.support))
 
 
 class RowsTraining(Training):
@@ -89,7 +80,6 @@ class RowsTraining(Training):
 
     @classmethod
     def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
-        """Read all rows."""
         sets = {}
         for name, given in config.sets.items():
             rows, questions, fingerprint = read_set(name, given, cls.row)

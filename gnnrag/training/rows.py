@@ -28,7 +28,6 @@ class ShownPassage(_Model):
 
     @property
     def passage(self) -> Passage:
-        """The passage itself."""
         return Passage(self.id, self.title, self.text)
 
 
@@ -97,9 +96,9 @@ DEPTH = 50  # passages of a pool and of a ranking that count
 
 
 def gain(rankings: Iterable[Sequence[str]], pool: Sequence[str], gold: Collection[str]) -> float:
-    """Return what queries bring to a pool: the sum over gold passages of how much 1/rank rises, at least 0.
+    """Return what queries add to a pool: for each gold passage, by how much its best 1/rank rises, at least 0; summed.
 
-    Of the pool and of each ranking, the first `DEPTH` count.
+    Only the first `DEPTH` passages of the pool and of each ranking count.
     """
     before, *after = ({id_: 1.0 / rank for rank, id_ in enumerate(ids[:DEPTH], 1)} for ids in (pool, *rankings))
     rises = ([ranks.get(id_, 0.0) - before.get(id_, 0.0) for ranks in after] for id_ in gold)

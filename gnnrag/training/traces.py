@@ -1,4 +1,4 @@
-"""From a teacher to training rows: record what it decides in a run, keep what helped, write a row for each decision.
+"""Training rows from a teacher's decisions: record them in a run, keep those that helped, write a row for each.
 
 `collect` runs a method with recorded roles (`RecordedRole`), reads the run's traces (`decisions_of`, `verdict_on`), and
 writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets alone: `gnnrag.training.made_rows`.
@@ -23,14 +23,7 @@ from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
 from gnnrag.parts import part_from_settings, set_up
-from gnnrag.run.evaluate import (
-    Observer,
-    Pipeline,
-    asked_roles,
-    evaluate,
-    load_data_for,
-    open_index,
-)
+from gnnrag.run.evaluate import Observer, Pipeline, asked_roles, evaluate, load_data_for, open_index
 from gnnrag.run.rundir import code_version, read_predictions
 from gnnrag.session import Session, normalised
 from gnnrag.training.rows import DEPTH, ShownPassage, ThoughtsRow, VerifierRow, gain, plain_rows
@@ -48,14 +41,13 @@ CHAT = 20  # most passages in the chat of a verifier row: what is right, and the
 class KeepConfig:
     """Which decisions become rows; what each switch leaves out is counted in `meta.json`."""
 
-    helped: bool = True  # only those that helped: half of what is selected is gold, or one of the queries gained
-    clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
-    stops: bool = False  # thoughts that say that nothing is missing
+    helped: bool = True  # only decisions that helped: half of the selection is gold, or one of the queries gained
+    clean: bool = True  # no decisions whose reply failed, was malformed, or states the answer instead of asking
 
 
 @dataclass
 class TracesConfig:
-    """Everything that turns a recorded run into rows; it can be changed without recording again."""
+    """How a recorded run becomes rows. Another choice needs no new recording."""
 
     out: str = ""  # folder that is written
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
@@ -65,7 +57,7 @@ class TracesConfig:
 
 # --------------------------------------------------------------------------------------------------------- recording
 class RecordedRole:
-    """A role that adds a `decision` event to the trace at each call; all else that is asked of it is the role's own."""
+    """Wraps a role, and adds a `decision` event to the trace at each call."""
 
     def __init__(self, role: Any, name: str) -> None:
         self._role, self._name = role, name
@@ -107,7 +99,7 @@ class Decision:
 
 
 def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> list[Decision]:
-    """Return the decisions in the trace of a question; a query belongs to the thoughts that it follows."""
+    """Return the decisions in the trace of a question; each query counts for the latest thoughts before it."""
     decisions: list[Decision] = []
     thought: Decision | None = None
     count: Counter[str] = Counter()
@@ -126,8 +118,8 @@ def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> lis
 def verdict_on(decision: Decision, keep: KeepConfig) -> str:
     """Return why a decision is not kept as it is, or an empty text.
 
-    `failed`: its reply was malformed or missing; `leaked`: a thought states the answer, which who asks does not know;
-    `stop`: it says that nothing is missing; `unknown`: the question has no gold passages; `useless`: it did not help.
+    `failed`: its reply was malformed or missing; `leaked`: a thought states the answer, which the asker cannot know;
+    `stop`: there is no thought; `unknown`: the question has no gold passages; `useless`: the decision did not help.
     """
     event, question = decision.event, decision.question
     is_thoughts = decision.role == "thoughts"
@@ -137,7 +129,7 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
     if keep.clean and any(gives_away(text, question.text, question.answers) for text in queries):
         return "leaked"
     if is_thoughts and not queries:
-        return "" if keep.stops and event["sufficient"] else "stop"
+        return "stop"
     if not keep.helped:
         return ""
     if not question.gold:
@@ -157,9 +149,7 @@ def _helped(decision: Decision) -> bool:
 
 # -------------------------------------------------------------------------------------------------------------- rows
 @dataclass
-class RowMaker:
-    """Makes the rows of a recorded run."""
-
+class TraceRows:
     index: Index
     run: str  # digest of the run's settings and inputs, in front of the ids of rows
     set: str  # name of the data set
@@ -168,11 +158,10 @@ class RowMaker:
     mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
 
     def row(self, decision: Decision) -> Row:
-        """Return the row of a decision."""
         return self._thoughts(decision) if decision.role == "thoughts" else self._verifier(decision)
 
     def _verifier(self, decision: Decision) -> VerifierRow:
-        """What it saw is in pool order; near misses without a score follow."""
+        """Return the passages that the verifier saw, in pool order, then near misses, which have no score."""
         event, question = decision.event, decision.question
         seen, selected, gold = event["passages"], set(event["selected"]), set(question.gold)
         mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in seen]
@@ -197,7 +186,6 @@ class RowMaker:
             round=event["round"],
             earlier=tuple(event["earlier"]),
             **{kind: event[kind] for kind in kinds},
-            sufficient=not kinds,
             pool=tuple(event["pool"]),
             gold=decision.question.gold,
         )
@@ -222,7 +210,7 @@ class RowMaker:
 
 
 def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: int) -> dict[str, list[str]]:
-    """Return what retrievers rank among the first `top` for each question with gold passages and is not gold."""
+    """Return, for each question with gold passages, the others among the first `top` of each retriever."""
     known = [q for q in questions if q.gold] if top else []
     misses: dict[str, list[str]] = {q.id: [] for q in known}
     for retriever in retrievers:
@@ -236,7 +224,7 @@ def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: i
 
 
 def distinct(rows: Iterable[RowT]) -> list[RowT]:
-    """Return the first of all rows that show and say the same of one question."""
+    """Drop rows that repeat another one: the same question, passages and reply."""
     first: dict[Hashable, RowT] = {}
     for row in rows:
         said: tuple[Hashable, ...]
@@ -285,7 +273,7 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = RowMaker(index, name, data.name, source, teachers, mined)
+    maker = TraceRows(index, name, data.name, source, teachers, mined)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):
@@ -340,6 +328,5 @@ def teacher(config: EvaluateConfig, role: str) -> str:
 
 
 def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]:
-    """Return the retrievers of near misses, which ask no roles."""
     names = own.mine if own.mine_top and "verifier" in asked_roles(config) else ()
     return [Choice(name, part_from_settings("retriever", name, {}, "mine")) for name in names]

@@ -26,11 +26,10 @@ from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pai
 from gnnrag.run.rundir import code_version
 from gnnrag.training.config import CommonConfig, Count
 from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
-from gnnrag.training.report import Card, Report, auc, by_question, promotion_metrics
+from gnnrag.training.report import TOP, Card, Report, auc, by_question, promotion_metrics
 from gnnrag.training.row_sets import VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
 
-TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
 LOSSES: dict[str, Callable[..., Any]] = {"lambda": losses.LambdaLoss, "listnet": losses.ListNetLoss}
 SUMMARY = (
@@ -42,8 +41,6 @@ SUMMARY = (
 
 @dataclass
 class CrossEncoderConfig:
-    """The network."""
-
     base: str = "embedded"  # an encoder or cross-encoder: the embedded MiniLM, a folder, or a name on the hub
     max_tokens: Annotated[int, Ge(16)] = 192  # of a pair; the longer part of it is cut first
     # of LoRA (PEFT) on all linear layers, merged when it is saved; 0: all weights train
@@ -61,8 +58,6 @@ class RankingConfig:
 
 @dataclass
 class TrainVerifierConfig(CommonConfig):
-    """Everything that training of a cross-encoder reads."""
-
     kind: str = "cross_encoder"
     sets: dict[str, VerifierRowsConfig] = field(default_factory=dict)  # by name
     network: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
@@ -75,21 +70,17 @@ class TrainVerifierConfig(CommonConfig):
 
 
 class VerifierTraining(LibraryTraining):
-    """Training of a cross-encoder."""
-
     schema, prefix = TrainVerifierConfig, "verifier"
     columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
     config: TrainVerifierConfig
 
     def keep(self, trainer: CrossEncoderTrainer, fitted: Fitted, folder: Path) -> None:
-        """Write the model, with what LoRA learned merged into it."""
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
         whole = merged(model, self.config.network) if self.config.network.rank else model
         whole.save_pretrained(str(folder), create_model_card=False)
 
     @cached_property
     def model(self) -> CrossEncoder:
-        """The trained network."""
         gc.collect()
         torch.cuda.empty_cache()  # of the trainer
         return load_cross_encoder(self.best, str(self.context.accelerator.device))
@@ -150,13 +141,12 @@ class VerifierTraining(LibraryTraining):
         rows = []
         for one in self._scored("report"):
             value = auc(one["scores"], one["labels"])
-            metrics = promotion_metrics(one["labels"], selection.places(one["scores"]), TOP)
+            metrics = promotion_metrics(one["labels"], selection.places(one["scores"]))
             metrics |= {} if value is None else {"auc": value}
             rows.append({"set": one["set"], "id": one["id"], "metrics": metrics})
         return by_question(rows), {"selection": asdict(selection), "threshold": selection.threshold}
 
     def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        """Write the model, its record and its card."""
         config, model = self.config, self.model
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
         model.save_pretrained(str(folder), create_model_card=False)
@@ -237,7 +227,7 @@ def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selecte
         selection, recalls, hits, selected = Selection(least, max_selected), [], 0, 0
         for scores, labels in kept:
             places = selection.places(scores)
-            recalls.append(promotion_metrics(labels, places, TOP)[f"recall@{TOP}"])
+            recalls.append(promotion_metrics(labels, places)[f"recall@{TOP}"])
             hits, selected = hits + int(labels[places].sum()), selected + len(places)
         f1 = 2 * hits / (selected + sum(int(labels.sum()) for _, labels in kept))
         value = round(math.fsum(recalls) / len(recalls), 9), round(f1, 9)

@@ -9,11 +9,7 @@ import pytest
 
 import gnnrag
 from gnnrag.errors import ConfigError
-from gnnrag.training.config import (
-    FoldConfig,
-    Parts,
-    split_questions,
-)
+from gnnrag.training.config import FoldConfig, Parts, split_questions
 from gnnrag.training.gnn import GNNSet, GNNTraining
 from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet, ReaderSetConfig

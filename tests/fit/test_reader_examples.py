@@ -44,7 +44,7 @@ def test_hops_are_filled_in_and_stand_in_their_own_passage() -> None:
     assert first.text == "Ada Lovelace >> father" and first.gold == ("a",)
     assert second.text == "Where did Lord Byron die?" and second.answers == ("Missolonghi",) and second.gold == ("b",)
     assert triple.text == "Lord Byron >> place of death" and triple.gold == ("b",)
-    opened: Any = SimpleNamespace(by_id={"q": QUESTION}, retrieved={"q": ("c",)})
+    opened: Any = SimpleNamespace(questions={"q": QUESTION}, retrieved={"q": ("c",)})
     assert ReaderSet.whole(opened, "q").final == ("b",)  # the last hop's passage holds the answer
 
 

@@ -26,12 +26,15 @@ PROMPTS = {
 
 
 class Letters:
-    """Stands for a retriever: a query is worth the share of its letters that are vowels."""
+    """Stands for a retriever that ranks the query itself, which is worth the share of its letters that are vowels."""
 
     inputs: dict[str, str] = {}  # noqa: RUF012
 
-    def __call__(self, row: Any, queries: Any) -> dict[str, float]:
-        text = "".join(queries).casefold()
+    def rankings(self, queries: Any) -> list[tuple[str, ...]]:
+        return [(query,) for query in queries]
+
+    def scores(self, row: Any, rankings: Any) -> dict[str, float]:
+        text = "".join(query for (query,) in rankings).casefold()
         vowels = sum(letter in "aeiou" for letter in text) / max(1, len(text))
         return {"found": vowels, "gain": vowels}
 

@@ -139,7 +139,7 @@ def analyse(index: Index, atom: str, length: int) -> None:
     reading = Reading.of(passages)
     compare(f"Who is older, {atom * 200} or Foo?", reading)
     item = Asked("Where was the director of film Foo born?", reading)
-    item.told(Candidate("Rome", 1, 16, 20))
+    item.features(Candidate("Rome", 1, 16, 20))
     assert max(map(len, split_sentences(text)), default=0) <= MAX_SENTENCE
 
 

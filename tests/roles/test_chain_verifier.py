@@ -17,9 +17,9 @@ from gnnrag.index.index import Index
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, Following, expansion_features, search
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, NextHopScores, expansion_features, search
 from gnnrag.roles.tuned.encoder import NextHop
-from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.roles.tuned.pair_features import VerifierInput
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -39,7 +39,7 @@ POOL = (
 
 
 def reading(question: str = QUESTION, pool: tuple[Passage, ...] = POOL) -> ChainReading:
-    return ChainReading(Shown(question, "", pool, [1.0 - 0.1 * i for i in range(len(pool))]))
+    return ChainReading(VerifierInput(question, "", pool, [1.0 - 0.1 * i for i in range(len(pool))]))
 
 
 def feature(values: np.ndarray, name: str) -> list[float]:
@@ -152,7 +152,7 @@ def test_each_passage_of_a_chain_is_followed_once(by_base: Index, base: Path, en
             return super().vectors(asked)
 
     work, positions = Counted.open(by_base, str(encoder), str(base)), [4, 0, 2, 1]
-    following = Following(work, 3.0, "Who was born in Tromso?", positions)
+    following = NextHopScores(work, 3.0, "Who was born in Tromso?", positions)
     assert not following([()]).any()
     found = following([(0,), (0, 3), ()])
     expected = NextHop.vectors(work, [("Who was born in Tromso?", (4,)), ("Who was born in Tromso?", (1,))])

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from gnnrag.roles.writers.base import Curated, CurateTask
-from gnnrag.roles.writers.entities import (
-    OfflineCurator,
-    PromptedCurator,
-)
+from gnnrag.roles.writers.entities import OfflineCurator, PromptedCurator
 from tests.helpers.roles import ask
 
 PLANS = ("DEVELOPMENT PLAN", "PLANNING OFFICE", "DEVELOPMENT PLANS")

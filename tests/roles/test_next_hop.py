@@ -22,7 +22,7 @@ from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
-from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker
+from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, QueryTokens
 from gnnrag.roles.tuned.thoughts import TunedThoughts, VectorThoughts
 from gnnrag.run.evaluate import check_fit
 from gnnrag.run.loop import Loop
@@ -48,7 +48,7 @@ def folder(base: Path) -> Path:
 
 def test_before_the_first_step_queries_are_the_bases(base: Path, index: Index) -> None:
     """Without passages that of the question; with them that of all their text, moved as the settings say."""
-    work = NextHop(index, make_network(base), RowMaker(NextHopConfig(base=str(base))))
+    work = NextHop(index, make_network(base), QueryTokens(NextHopConfig(base=str(base))))
     (question, *_), passage = QUESTIONS, index.passages[0]
     assert np.allclose(work.vectors([(question, ())])[0], index.embedder.encode([question])[0], atol=1e-5)
     read = index.embedder.encode([f"{question} {passage.content}"])[0]
@@ -69,7 +69,7 @@ def test_a_trained_encoder_differs(folder: Path, base: Path, index: Index) -> No
 
 def test_the_newest_passage_keeps_half_of_the_room(base: Path) -> None:
     config = NextHopConfig(base=str(base), max_tokens=48, question_tokens=8, older_tokens=24)
-    maker, long = RowMaker(config), "the road to Tromso " * 40
+    maker, long = QueryTokens(config), "the road to Tromso " * 40
     alone, after = maker.row(QUESTIONS[0], [long]), maker.row(QUESTIONS[0], [long, long, "who was born"])
     assert len(alone) == 48 and len(after) <= 48
     newest = maker._tokens("who was born")

@@ -9,13 +9,7 @@ import pytest
 
 from gnnrag.roles.parsing import MalformedError, read_as
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, Summary, SummaryTask
-from gnnrag.roles.writers.report import (
-    OfflineReport,
-    OfflineSummary,
-    PromptedReport,
-    PromptedSummary,
-    ReportReply,
-)
+from gnnrag.roles.writers.report import OfflineReport, OfflineSummary, PromptedReport, PromptedSummary, ReportReply
 from gnnrag.types import Passage
 from tests.helpers.roles import ask
 

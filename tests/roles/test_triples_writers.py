@@ -10,13 +10,7 @@ from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, Relat
 from gnnrag.llm.base import Message, Request
 from gnnrag.roles.writers import triples as gleaning
 from gnnrag.roles.writers.base import TriplesTask
-from gnnrag.roles.writers.triples import (
-    HyperTriples,
-    LightRAGTriples,
-    OpenIETriples,
-    read_names,
-    read_triples,
-)
+from gnnrag.roles.writers.triples import HyperTriples, LightRAGTriples, OpenIETriples, read_names, read_triples
 from gnnrag.types import Passage
 from tests.helpers.roles import Asked, ask
 

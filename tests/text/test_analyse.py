@@ -10,12 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.text.analyse import (
-    PassageText,
-    _pipeline,
-    analyse,
-    question_phrases,
-)
+from gnnrag.text.analyse import PassageText, _pipeline, analyse, question_phrases
 from gnnrag.types import Passage
 
 FILM = Passage("f", "Amber Road (film)", "Amber Road is a 1931 film directed by Karl Holm. Founded later, it won.")

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,14 +26,7 @@ from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import chosen_training
 from gnnrag.training.hf_trainer import RunCallback
-from gnnrag.training.language.data import (
-    Examples,
-    TrainLanguageConfig,
-    asked,
-    check_language,
-    reply_of,
-    task_of,
-)
+from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, reply_of, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS
 from gnnrag.training.loop import TrainingRun
@@ -155,9 +149,11 @@ def test_a_row_stands_in_one_file(tmp_path: Path) -> None:
         read_set("toy", RowsConfig([path, path]), ThoughtsRow)
 
 
-def pairs_of(number: int, make: Any = thoughts_row, corpus: Any = Letters(), **more: Any) -> list[tuple[str, str]]:  # noqa: B008
+def pairs_of(number: int, make: Any = thoughts_row, **more: Any) -> list[tuple[str, str]]:
+    corpus: Any = Letters()
     texts = [str(text) for row in (thoughts_row(number), rival_row(number)) for text in (row.fast, row.slow)]
-    return reply_pairs(make(number), texts, corpus, TrainLanguageConfig(**{"margin": 0.04, **more}))
+    ranked = {text: (text,) for text in texts}
+    return reply_pairs(make(number), ranked, corpus, TrainLanguageConfig(**{"margin": 0.04, **more}))
 
 
 def test_pairs_differ_in_one_thought_and_are_limited_by_margin_and_number() -> None:
@@ -169,7 +165,6 @@ def test_pairs_differ_in_one_thought_and_are_limited_by_margin_and_number() -> N
         assert "Aia ea ou?" in chosen, "the best query is preferred, whoever had it"
         assert rejected.count(str(row.fast)) < 2 and rejected.count(str(row.slow)) < 2, "the other thought is no rival"
     assert len(pairs_of(0, pairs=1)) == 2 and pairs_of(0, margin=0.9) == []
-    assert pairs_of(0, corpus=None) == [], "nothing says what the queries of this set find"
 
 
 def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_path: Path) -> None:
@@ -197,19 +192,17 @@ def test_a_reply_is_worth_what_it_finds(reply: str, is_whole: bool, worth: float
 
 
 def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
-    class Whole(Letters):
-        def __call__(self, row: Any, queries: Any) -> dict[str, float]:
-            return {"gain": 0.0}
-
     trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "validation=0")
-    rows = [thoughts_row(n) for n in range(3)]
-    found = [
-        e
-        for row, corpus in zip(rows, (Letters(), None, Whole()), strict=True)
-        for e in examples.drawn("toy", row, corpus)
-    ]
+    rows = [thoughts_row(n) for n in range(4)]
+    whole, unknown = (SimpleNamespace(scores=lambda *_, known=known: known) for known in ({"gain": 0.0}, {}))
+    corpora = (Letters(), None, whole, unknown)
+    found = [e for row, corpus in zip(rows, corpora, strict=True) for e in examples.drawn("toy", row, corpus)]
     assert [e["row"] for e in found] == [["toy", "t0"]]
-    assert examples.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
+    reasons = ("of a set that corpora does not name", "with nothing left to find", "without a pool or gold passages")
+    assert examples.dropped == dict.fromkeys(reasons, 1)
+    examples.dropped.clear()
+    assert [examples.compared(rows[0], corpus, []) for corpus in corpora] == [[]] * 4
+    assert examples.dropped == {reasons[0]: 1, reasons[2]: 1, "without a pair of replies": 2}
     prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
     assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [prompt]
 

@@ -72,8 +72,6 @@ def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: 
     [
         ({"fast": None, "slow": None}, {}, "stop"),
         ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
-        ({"fast": None, "slow": None, "sufficient": True}, {"stops": True}, ""),
-        ({"fast": None, "slow": None}, {"stops": True}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
         ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
         ({"slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.roles.tuned.pair_features import FEATURES, Reading, Shown, features_of
+from gnnrag.roles.tuned.pair_features import FEATURES, PoolReading, VerifierInput, features_of
 from gnnrag.types import Passage
 
 PASSAGES = (
@@ -18,7 +18,7 @@ PASSAGES = (
     Passage("p4", "Kalmar (ship)", "A ship."),
     Passage("p5", "", "A text without a title."),
 )
-SHOWN = Shown(
+SHOWN = VerifierInput(
     "Where was the director of Night Harbour born?",
     "night harbour [1]\nNight Harbour -> Vera Lindqvist -> Vera Lindqvist [3]",
     PASSAGES,
@@ -28,11 +28,11 @@ SHOWN = Shown(
 )
 
 
-def pair_features(shown: Shown, names: list[str]) -> np.ndarray:
-    return features_of(Reading(shown), names)
+def pair_features(shown: VerifierInput, names: list[str]) -> np.ndarray:
+    return features_of(PoolReading(shown), names)
 
 
-def feature(name: str, shown: Shown = SHOWN) -> list[float]:
+def feature(name: str, shown: VerifierInput = SHOWN) -> list[float]:
     return [round(float(v), 6) for v in pair_features(shown, [name])[:, 0]]
 
 
@@ -60,11 +60,11 @@ def test_scores_and_cosines() -> None:
     assert feature("first_ranks")[:3] == [1.0, 0.5, pytest.approx(1 / 3)]
     assert feature("cosine") == [pytest.approx(0.6), pytest.approx(0.1), pytest.approx(0.4), pytest.approx(0.2), 0, 0]
     assert feature("cosine_rank")[:3] == [1.0, 0.25, 0.5]
-    other = Shown(SHOWN.question, SHOWN.chain, PASSAGES, [s / 60 + 3 for s in SHOWN.scores], SHOWN.cosines)
+    other = VerifierInput(SHOWN.question, SHOWN.chain, PASSAGES, [s / 60 + 3 for s in SHOWN.scores], SHOWN.cosines)
     assert feature("score", other) == pytest.approx(feature("score"), abs=1e-5)  # no scale is assumed
-    bare = Shown(SHOWN.question, "", PASSAGES)
+    bare = VerifierInput(SHOWN.question, "", PASSAGES)
     assert feature("score", bare) == feature("cosine_rank", bare) == [0.0] * 6
-    level = Shown(SHOWN.question, "", PASSAGES, [0.5] * 6)
+    level = VerifierInput(SHOWN.question, "", PASSAGES, [0.5] * 6)
     assert feature("score", level) == [1.0] * 6
 
 
@@ -74,6 +74,6 @@ def test_all_features_are_shares_in_the_order_asked_for() -> None:
     assert found.shape == (6, len(names)) and found.dtype == np.float32
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
     assert np.array_equal(pair_features(SHOWN, names[::-1]), found[:, ::-1])
-    assert pair_features(Shown("Q", "", ()), names).shape == (0, len(names))
+    assert pair_features(VerifierInput("Q", "", ()), names).shape == (0, len(names))
     odd = (Passage("a", "?!", "..."), Passage("b", "Μεσολόγγι", "希腊的城市。 Ünïcödé"), Passage("c", "The", ""))
-    assert np.isfinite(pair_features(Shown("", "", odd, (1, 2, 3)), names)).all()
+    assert np.isfinite(pair_features(VerifierInput("", "", odd, (1, 2, 3)), names)).all()

@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import DataError
-from gnnrag.training.rows import (
-    DEPTH,
-    ThoughtsRow,
-    VerifierRow,
-    gain,
-    plain_rows,
-    read_rows,
-)
+from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain, plain_rows, read_rows
 
 PASSAGE = {"id": "a", "title": "A", "text": "text of a", "score": 0.5, "cosine": 0.25}
 ROW: dict[str, Any] = {"id": "r1", "set": "s", "question_id": "q", "question": "Q?", "passages": [PASSAGE]}

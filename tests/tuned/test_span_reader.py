@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from gnnrag.errors import ConfigError
+from gnnrag.roles.tuned import span_items
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights
 from gnnrag.roles.tuned.span_items import (
     Candidate,
@@ -36,6 +39,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shown(*ids: str) -> list[Passage]:
     return [p for i in ids for p in PASSAGES if p.id == i]
+
+
+def test_a_tokenizer_without_marks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = SimpleNamespace(cls_token=None, bos_token=None, sep_token="</s>", eos_token=None)
+    monkeypatch.setattr(span_items, "load_tokenizer", lambda base: bare)
+    with pytest.raises(ConfigError, match=r"network\.base"):
+        window_maker(span_items.SpanReaderConfig("bare"))
 
 
 def test_a_window_knows_which_characters_its_tokens_cover(folder: Path) -> None:
@@ -89,7 +99,7 @@ def test_answers_are_the_likeliest_spans_and_windows_compete(folder: Path) -> No
         logits[window, first, 0], logits[window, last, 1] = value, value
     found = read_item(item, list(logits.numpy()), 4)
     between = "London. Her father was Lord Byron"  # it begins as one of them and ends as another
-    assert [f.one.text for f in found] == ["Lord Byron", between, "London"] and found[0].one.passage == 0
+    assert [f.candidate.text for f in found] == ["Lord Byron", between, "London"] and found[0].candidate.passage == 0
     relative = relative_logits(item, logits)
     total = (relative[:, 1:].exp().sum((0, 1)) + 1).log()  # of all text, and of no answer
     torch.testing.assert_close(over_all(relative), total)

@@ -52,7 +52,7 @@ def place(document: Document, first: int, last: int, part: str = "") -> str:
 def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
     """Yield the blocks of text, each with the headings above it, the document's own title first.
 
-    A heading with nothing below it is text of what follows: readers of pages take large print for headings.
+    A heading with nothing below it becomes text of the next section: in PDFs, large print is taken for headings.
     """
     blocks = document.blocks
     title, headings = document.title, [block for block in blocks if block.kind == "heading"]

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
 from gnnrag.io import well_formed
-from gnnrag.text.normalise import FUNCTION_WORDS, find_words, fold
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, lower_words
 from gnnrag.text.sentences import sentence_spans
 from gnnrag.text.subjects import subject_of
 from gnnrag.types import Passage
@@ -50,7 +50,7 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
         units, fields = list[_Unit](), dict(document.metadata)
         for _, block in group:
             fields |= block.fields
-            words = normalised(block.text)
+            words = lower_words(block.text)
             is_long = block.kind != "row" and count_words(block.text) >= REPEATED
             if not (is_long and words in seen):
                 units += _units(block, longest)
@@ -87,11 +87,6 @@ def _subject(text: str) -> str:
     words = subject.name.split()
     is_name = fold(words[-1]) not in FUNCTION_WORDS and (len(words) > 1 or text.count(subject.name) > 1)
     return subject.name if is_name and len(words) <= MOST_WORDS else ""
-
-
-def normalised(text: str) -> str:
-    """Return what texts share that differ in blanks, case and punctuation only."""
-    return " ".join(find_words(text.casefold()))
 
 
 def _units(block: Block, longest: int) -> Iterator[_Unit]:

@@ -1,7 +1,7 @@
-"""Features of a candidate passage given the passages that a chain holds already (sets, in any order).
+"""Features of a candidate passage, given the passages that a chain holds already (a set: their order does not count).
 
-What a pointwise verifier cannot see: how much of the question the chain leaves open and the candidate answers, which
-names lead on from the chain to the candidate, and whether it only repeats what is there.
+They say what a pointwise verifier cannot see: how much of what the chain leaves open the candidate answers, which names
+lead from the chain to the candidate, and whether the candidate only repeats the chain.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnnrag.roles.tuned.pair_features import FEATURES, Reading, Shown, features_of, sentences_of, stems_of
+from gnnrag.roles.tuned.pair_features import FEATURES, PoolReading, VerifierInput, features_of, sentences_of, stems_of
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 _PHRASE = re.compile(r"[^\W\d_a-z][\w'’.-]*(?:\s+(?:(?:of|the|de|and)\s+)*[^\W\d_a-z][\w'’.-]*)*|\d[\d,.]+\d")
-LONG = 3  # chains of so many passages and longer are told by one feature
+LONG = 3  # chains of so many passages, and longer ones, share one feature
 STATIC = tuple(FEATURES)
 CONDITIONAL = (
     *("start", "one", "two", "more"),  # length of the chain
@@ -33,28 +33,28 @@ CONDITIONAL = (
 
 
 class ChainReading:
-    """A task taken apart once, for the features of any chain of its passages."""
+    """A pool, read once for the features of all chains of its passages."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: VerifierInput) -> None:
         self.count = len(shown.passages)
-        read = Reading(shown)
+        read = PoolReading(shown)
         self.static = features_of(read, STATIC)  # (n, len(STATIC))
         self._read_words(read)
         self._read_names(read)
         self._read_phrases(read)
         self._read_titles(read)
 
-    def _read_words(self, read: Reading) -> None:
+    def _read_words(self, read: PoolReading) -> None:
         wanted = sorted(read.question_stems)
         weights = np.array([read.rarity.get(stem, read.rarest) for stem in wanted])
         self._weights = weights / (weights.sum() or 1.0)  # (stems,)
         self._has = _table(read.stems, wanted)  # (n, stems): the passage has the stem
         self._sentences = [_table(mine, wanted) for mine in read.sentences]
         rest = np.array([stem in read.rest for stem in wanted], dtype=float) * self._weights
-        # The sentence of each passage that answers most of what is asked of no title: names there lead on.
+        # In each passage, the sentence with most of the question's words beside titles: its names lead on.
         self._best = [int(np.argmax(table @ rest)) for table in self._sentences]
 
-    def _read_names(self, read: Reading) -> None:
+    def _read_names(self, read: PoolReading) -> None:
         passages = read.shown.passages
         named = [read.new_names(f"{p.title}. {p.text}") for p in passages]
         best = [read.new_names(sentences_of(p.text)[i]) for p, i in zip(passages, self._best, strict=True)]
@@ -74,7 +74,7 @@ class ChainReading:
         self._mine, self._mine_best = mine, of_best
         self._names = np.tanh((mine * rarity) @ has.T / 3.0)
 
-    def _read_phrases(self, read: Reading) -> None:
+    def _read_phrases(self, read: PoolReading) -> None:
         found = [words(m) for m in _PHRASE.findall(read.shown.question)]
         phrases = [f" {' '.join(p)} " for p in found if p and p[0] not in FUNCTION_WORDS]
         phrases = sorted(set(phrases))
@@ -83,7 +83,7 @@ class ChainReading:
         weights = np.log1p(self.count / np.maximum(self._phrases.sum(0), 1.0))
         self._phrase_weights = weights / (weights.sum() or 1.0)
 
-    def _read_titles(self, read: Reading) -> None:
+    def _read_titles(self, read: PoolReading) -> None:
         self._mention, self._reason = np.zeros((self.count, self.count)), np.zeros((self.count, self.count))
         for (a, b), value in read.strength.items():
             self._mention[a, b], self._reason[a, b] = 1.0, value
@@ -125,7 +125,7 @@ class ChainReading:
         return [np.full(self.count, left), gain, gain / max(left, 1e-9), self._phrases @ self._phrase_weights]
 
     def _linked(self, held: Sequence[int], open_: np.ndarray) -> list[np.ndarray]:
-        """Return the most that one sentence has of both: a name that leads on from the chain, and what is asked."""
+        """Return, per passage, how far one of its sentences has both a name from the chain and what is still asked."""
         if not held:
             return [np.zeros(self.count), np.zeros(self.count)]
         covers = np.concatenate([table @ open_ for table in self._sentences])
@@ -138,7 +138,7 @@ class ChainReading:
 
 
 def _table(sets: Sequence[frozenset[str]], wanted: Sequence[str]) -> np.ndarray:
-    """Return which set has which of the wanted, (sets, wanted), as 0 and 1."""
+    """Return a table (sets, wanted) of 1.0 where the set has the element, else 0.0."""
     places = {name: i for i, name in enumerate(wanted)}
     table = np.zeros((len(sets), len(wanted)))
     for row, found in zip(table, sets, strict=True):

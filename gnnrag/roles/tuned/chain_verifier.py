@@ -25,11 +25,11 @@ from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained
 from gnnrag.roles.tuned.encoder import NextHop, fits
-from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.roles.tuned.pair_features import VerifierInput
 from gnnrag.session import Session
 
 CHAIN = "chain"
-_FAR = 5.0  # standard deviations at which a feature is cut off: other corpora have other extremes
+_FAR = 5.0  # standard deviations at which a feature is clipped: other corpora have other extremes
 
 
 @dataclass
@@ -43,7 +43,7 @@ class ChainConfig:
 
 
 class ChainScorer(nn.Module):
-    """Score of each expansion: a weighted sum of its features and what one hidden layer makes of them; 0 untrained."""
+    """Scores an expansion of a chain: a linear term and one hidden layer on its features. All scores start at 0."""
 
     role: ClassVar[str] = "verifier"
     kind: ClassVar[str] = CHAIN
@@ -76,8 +76,8 @@ def expansion_features(reading: ChainReading, chain: Sequence[int]) -> np.ndarra
 Beam = list[tuple[tuple[int, ...], float]]  # sets of places, ascending, with their scores, best first
 
 
-class Following:
-    """What the next-hop encoder expects after passages of a pool: it reads each that a chain takes, once."""
+class NextHopScores:
+    """Scores of passages as the next hop after a chain, by the next-hop encoder, which reads each passage once."""
 
     def __init__(self, encoder: NextHop, weight: float, question: str, positions: Sequence[int]) -> None:
         self.encoder, self.weight, self.question, self.positions = encoder, weight, question, positions
@@ -85,7 +85,7 @@ class Following:
         self._rows: dict[int, np.ndarray] = {}  # by place: cosines of what may follow with all passages, (n,)
 
     def __call__(self, chains: Sequence[tuple[int, ...]]) -> np.ndarray:
-        """Return what is added to the scores after each chain: weight times the largest cosine. Shape (chains, n)."""
+        """Return weight times the largest cosine with a query after a passage of the chain. Shape (chains, n)."""
         if new := sorted({place for held in chains for place in held} - self._rows.keys()):
             vectors = self.encoder.vectors([(self.question, (self.positions[place],)) for place in new])
             self._rows |= dict(zip(new, vectors @ self._pool.T, strict=True))
@@ -95,7 +95,7 @@ class Following:
 
 @torch.inference_mode()
 def search(
-    model: ChainScorer, reading: ChainReading, beam: int, length: int, following: Following | None = None
+    model: ChainScorer, reading: ChainReading, beam: int, length: int, following: NextHopScores | None = None
 ) -> Beam:
     """Return the best chains of `length` passages (or all there are); two orders of one set are one chain."""
     chains: Beam = [((), 0.0)]
@@ -150,10 +150,10 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
         if known:
             positions = [self.index.position[p.id] for p in task.passages]
             if self.encoder:
-                following = Following(self.encoder, self.weight, task.question.text, positions)
+                following = NextHopScores(self.encoder, self.weight, task.question.text, positions)
             vectors = self.index.passage_vectors[positions]
             cosines = (vectors @ self.index.embedder.encode([task.question.text], is_query=True)[0]).tolist()
-        shown = Shown(
+        shown = VerifierInput(
             task.question.text, task.chain.text, task.passages, task.scores, cosines, frozenset(task.chain.support)
         )
         return search(self.model, ChainReading(shown), self.beam, self.length, following)

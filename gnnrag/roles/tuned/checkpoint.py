@@ -40,8 +40,6 @@ _APART = {RECORD, "README.md", "questions.json"}  # not what the model computes 
 
 @dataclass(frozen=True)
 class TunedRecord:
-    """What a tuned model is."""
-
     role: str  # `verifier`, `thoughts` or `reader`
     kind: str  # how it works: `cross_encoder`, `chain`, `encoder`, `span`, or a language model (`causal`)
     base: dict[str, Any] = field(default_factory=dict)  # what it was made from: name and digest of the weights
@@ -140,7 +138,6 @@ def load_encoder(base: str, train_layers: int | None) -> tuple[nn.Module, int]:
 
 
 def load_tokenizer(base: str) -> Any:
-    """Return the tokenizer of an encoder."""
     from transformers import AutoTokenizer
 
     folder, _ = model_folder(base)

@@ -38,8 +38,8 @@ class NextHopConfig:
     older_tokens: Annotated[int, Ge(1)] = 24  # of each passage but the newest, from its title on
 
 
-class RowMaker:
-    """Makes token sequences: question, older passages in short, the newest one; framed as the base frames a text."""
+class QueryTokens:
+    """Makes token sequences: the question, the beginnings of older passages, and as much of the newest as fits."""
 
     def __init__(self, config: NextHopConfig) -> None:
         self.config, self._tokenizer = config, load_tokenizer(config.base)
@@ -64,11 +64,11 @@ class RowMaker:
 
 
 class NextHopEncoder(nn.Module):
-    """An encoder under LoRA, whose queries begin as the base's and are moved away from what was read.
+    """An encoder under LoRA, whose queries start as the base's and learn to move away from what was read.
 
-    The query after passages with mean vector m is unit(E(question, passages) + keep * e(question) - away * m), E the
-    adapted and e the base encoder, both mean-pooled to unit length; without passages it is E(question), and in use
-    unit(E(question) + e(question)). LoRA begins with a product of 0, so that E is e before the first step.
+    E is the adapted and e the base encoder, both mean-pooled to unit length. After passages with mean vector m, the
+    query is unit(E(question, passages) + keep * e(question) - away * m). Without passages it is E(question) in
+    training, and unit(E(question) + e(question)) at inference. Before the first step E equals e, as LoRA starts at 0.
     """
 
     role: ClassVar[str] = "thoughts"
@@ -100,9 +100,9 @@ class NextHopEncoder(nn.Module):
         return nn.functional.normalize(((hidden * weight).sum(1) / weight.sum(1).clamp(min=1)).float(), dim=1)
 
     def join(self, read: Tensor, questions: Tensor, chains: Tensor) -> Tensor:
-        """Return the queries (n, dim) for what was read, base vectors of questions, and mean vectors of their chains.
+        """Return queries, (n, dim), as the class describes: `read` is E, `questions` is e, `chains` is m.
 
-        All (n, dim); a row of zeros in `chains` stands for no passages.
+        All are (n, dim); a row of zeros in `chains` stands for no passages.
         """
         has_chain = chains.any(dim=1, keepdim=True)
         moved = read + self.keep * questions - self.away * chains
@@ -123,9 +123,9 @@ class NextHopEncoder(nn.Module):
 
 
 class NextHop:
-    """A network at work on an index."""
+    """The encoder with an index, whose passages its queries search."""
 
-    def __init__(self, index: Index, model: NextHopEncoder, rows: RowMaker, fingerprint: str = "") -> None:
+    def __init__(self, index: Index, model: NextHopEncoder, rows: QueryTokens, fingerprint: str = "") -> None:
         self.index, self.model, self.rows, self.fingerprint = index, model, rows, fingerprint
         self.device = model.keep.device
 
@@ -145,7 +145,7 @@ class NextHop:
         for module in model.modules():  # the same sums without the adapter's own products
             if hasattr(module, "lora_A"):
                 module.merge()  # type: ignore[operator]
-        return cls(index, model.to(device_named(device)), RowMaker(model.config), record.fingerprint)
+        return cls(index, model.to(device_named(device)), QueryTokens(model.config), record.fingerprint)
 
     @torch.inference_mode()
     def vectors(self, asked: Sequence[tuple[str, tuple[int, ...]]]) -> np.ndarray:

@@ -1,6 +1,7 @@
-"""Features of (question, chain, passage) for a verifier, in [0, 1], from its task alone.
+"""Features of (question, chain, passage) for a verifier, each in [0, 1].
 
-A passage is judged beside the others shown with it: which one names which tells the bridges of a question.
+They are computed over the whole pool: which passages mention the titles of which others shows where the question's
+bridges are.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a verifier is shown."""
+class VerifierInput:
+    """A question, a chain as text, and the pool of passages that is judged."""
 
-    # question, chain: texts
     question: str
     chain: str
     passages: Sequence[Passage]  # in pool order
@@ -36,7 +36,7 @@ class Shown:
     support: Collection[str] = ()  # ids of the passages that the chain itself says it rests on
 
 
-def features_of(read: Reading, names: Sequence[str]) -> np.ndarray:
+def features_of(read: PoolReading, names: Sequence[str]) -> np.ndarray:
     """Return features of each passage. Shape (len(shown.passages), len(names)), float32."""
     if not read.count:
         return np.zeros((0, len(names)), dtype=np.float32)
@@ -44,10 +44,10 @@ def features_of(read: Reading, names: Sequence[str]) -> np.ndarray:
     return np.clip(np.stack(columns, axis=1), 0.0, 1.0).astype(np.float32)
 
 
-class Reading:
-    """A task taken apart; what several features need is found once."""
+class PoolReading:
+    """Words, titles and mentions of a pool: what several features need, computed once."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: VerifierInput) -> None:
         self.shown, self.count = shown, len(shown.passages)
         self.texts = [words(p.text) for p in shown.passages]
         self.titles = [words(drop_qualifier(p.title)) for p in shown.passages]
@@ -67,7 +67,7 @@ class Reading:
 
     @cached_property
     def mentions(self) -> list[tuple[int, int]]:
-        """Pairs (a, b): passage a names the title of passage b, and not by its own title alone."""
+        """Pairs (a, b): passage a mentions the title of passage b, which is not a's own title."""
         keys = [_padded(t) if _names(t) else "" for t in self.titles]
         return [
             (a, b)
@@ -83,16 +83,15 @@ class Reading:
         return math.fsum(w for stem, w in weights.items() if stem in found) / total if total else 0.0
 
     def covers(self, wanted: Collection[str]) -> list[float]:
-        """Return `cover` of each passage's title and text."""
         return [self.cover(wanted, mine) for mine in self.stems]
 
     def new_names(self, text: str) -> frozenset[str]:
-        """Return stems of the names in a text that the question lacks: what leads on from it."""
+        """Return stems of the names in a text that are not in the question: they lead on to other passages."""
         return stems_of(words(" ".join(_NAME.findall(text)))) - self.question_stems
 
     @cached_property
     def strength(self) -> dict[tuple[int, int], float]:
-        """Of each mention, how much of what is asked stands around it: `directed by` before a director."""
+        """For each mention, the share of the question's words near it: `directed by` before a director's name."""
         strength = {}
         for a, b in self.mentions:
             text, title = self.texts[a], self.titles[b]
@@ -106,7 +105,7 @@ class Reading:
 
     @cached_property
     def hops(self) -> np.ndarray:
-        """Steps from the passages that the question names (0) along mentions, 3 for farther ones and none."""
+        """Number of mentions from a passage that the question names (0) to each passage; 3: more than two, or none."""
         hops = np.where(self.anchors, 0, 3)
         for step in (1, 2):
             for a, b in self.mentions:
@@ -116,7 +115,7 @@ class Reading:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Places of the passages that a chain starts from: what the question names, else the first two."""
+        """Places of the passages that a chain starts from: those that the question names, else the first two."""
         return np.flatnonzero(self.anchors).tolist() or list(range(min(2, self.count)))
 
     @cached_property
@@ -125,18 +124,14 @@ class Reading:
         return {a: self.new_names(self.shown.passages[a].text) for a in self.starts}
 
     def best(self, pairs: Sequence[tuple[int, float]]) -> np.ndarray:
-        """Return the largest value given to each passage."""
+        """Return the largest value of each passage, 0 where it has none; `pairs` are (passage, value)."""
         out = np.zeros(self.count)
         for place, value in pairs:
             out[place] = max(out[place], value)
         return out
 
 
-def _score(read: Reading) -> np.ndarray:
-    return _spread(read.shown.scores, read.count)
-
-
-def _cosine_rank(read: Reading) -> np.ndarray:
+def _cosine_rank(read: PoolReading) -> np.ndarray:
     if not len(read.shown.cosines):
         return np.zeros(read.count)
     order = np.argsort(-np.asarray(read.shown.cosines, dtype=np.float64), kind="stable")
@@ -145,20 +140,16 @@ def _cosine_rank(read: Reading) -> np.ndarray:
     return 1.0 / (1.0 + ranks)
 
 
-def _title_words(read: Reading) -> list[float]:
-    return [sum(w in read.asked for w in t) / len(t) if t else 0.0 for t in read.titles]
-
-
-def _in_chain(read: Reading) -> list[bool]:
+def _in_chain(read: PoolReading) -> list[bool]:
     chain = _padded(read.chain)
     return [bool(t) and _padded(t) in chain for t in read.titles]
 
 
-def _best_sentence(read: Reading) -> list[float]:
+def _best_sentence(read: PoolReading) -> list[float]:
     return [max((read.cover(read.rest, s) for s in sentences), default=0.0) for sentences in read.sentences]
 
 
-def _title_explained(read: Reading) -> list[float]:
+def _title_explained(read: PoolReading) -> list[float]:
     """The share of the title's words that the question or a start's text has: `South Korea at the Olympics`."""
     known = {a: read.question_stems | stems_of(read.texts[a]) for a in read.starts}
     out = []
@@ -169,7 +160,7 @@ def _title_explained(read: Reading) -> list[float]:
     return out
 
 
-def _carried(read: Reading) -> list[float]:
+def _carried(read: PoolReading) -> list[float]:
     """The rarity of the rarest name that the passage shares with the text of a start."""
     out = []
     for i, mine in enumerate(read.stems):
@@ -178,12 +169,7 @@ def _carried(read: Reading) -> list[float]:
     return out
 
 
-def _twin(read: Reading) -> list[bool]:
-    """A better-ranked passage has the same title: another one of that name, or another part of the same article."""
-    return [bool(t) and t in read.titles[:i] for i, t in enumerate(read.titles)]
-
-
-def _qualified(read: Reading) -> list[bool]:
+def _qualified(read: PoolReading) -> list[bool]:
     """The title's qualifier is a word of the question: `(film)`."""
     asked = set(read.asked)
     return [
@@ -192,15 +178,15 @@ def _qualified(read: Reading) -> list[bool]:
     ]
 
 
-FEATURES: dict[str, Callable[[Reading], Sequence[float] | Sequence[bool] | np.ndarray]] = {
-    "score": _score,
+FEATURES: dict[str, Callable[[PoolReading], Sequence[float] | Sequence[bool] | np.ndarray]] = {
+    "score": lambda r: _spread(r.shown.scores, r.count),
     "rank": lambda r: 1.0 - np.log1p(np.arange(r.count)) / math.log(1 + max(r.count, 50)),
     "first_ranks": lambda r: r.head,
     "cosine": lambda r: np.asarray(r.shown.cosines) if len(r.shown.cosines) else np.zeros(r.count),
     "cosine_spread": lambda r: _spread(r.shown.cosines, r.count),
     "cosine_rank": _cosine_rank,
     "in_question": lambda r: r.anchors,
-    "title_words": _title_words,
+    "title_words": lambda r: [sum(w in r.asked for w in t) / len(t) if t else 0.0 for t in r.titles],
     "in_chain": _in_chain,
     "support": lambda r: [p.id in r.shown.support for p in r.shown.passages],
     "named": lambda r: r.best([(b, r.head[a]) for a, b in r.mentions]),
@@ -218,14 +204,14 @@ FEATURES: dict[str, Callable[[Reading], Sequence[float] | Sequence[bool] | np.nd
     "rest_cover": lambda r: r.covers(r.rest),
     "chain_cover": lambda r: r.covers(r.chain_stems),
     "best_sentence": _best_sentence,
-    "twin": _twin,
+    # a better-ranked passage has the same title: a namesake, or another part of the same article
+    "twin": lambda r: [bool(t) and t in r.titles[:i] for i, t in enumerate(r.titles)],
     "qualified": _qualified,
     "length": lambda r: [math.log1p(len(t)) / math.log(512) for t in r.texts],
 }
 
 
 def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text, as this module splits it."""
     return _SENTENCE.split(text)
 
 
@@ -234,7 +220,7 @@ def _padded(tokens: Sequence[str]) -> str:
 
 
 def stems_of(tokens: Sequence[str]) -> frozenset[str]:
-    """Return what words count as: their first letters, function words left out."""
+    """Return the stems of words: their first `_STEM` letters. Function words are left out."""
     return frozenset(token[:_STEM] for token in tokens if token not in FUNCTION_WORDS)
 
 
@@ -244,7 +230,7 @@ def _names(title: Sequence[str]) -> bool:
 
 
 def _spread(values: Sequence[float], count: int) -> np.ndarray:
-    """Return values from the least (0) to the greatest (1)."""
+    """Scale values to [0, 1], the least to 0 and the greatest to 1; (count,) zeros where there are none."""
     if not len(values):
         return np.zeros(count)
     array = np.asarray(values, dtype=np.float64)

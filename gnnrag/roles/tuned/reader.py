@@ -1,8 +1,10 @@
-"""The reader without a language model: an encoder finds spans, and a policy says what is answered.
+"""The reader without a language model: an encoder finds spans, and a policy chooses what is answered.
 
-A question that compares two things is answered by `comparing`. Else the best span is the answer where it is sure; where
-it is not, a question that describes what it does not name is answered in steps (`text.descriptions`); else the
-sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
+The policy takes the first of these that applies:
+1. A question that compares two things is answered from their dates, countries or words (`comparing`).
+2. A span of which the reader is sure is the answer.
+3. A question that describes something without naming it is answered in steps (`text.descriptions`).
+4. The sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
 """
 
 from __future__ import annotations
@@ -26,18 +28,10 @@ from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter, units_of
 from gnnrag.roles.tables import TableReader, parse_row
-from gnnrag.roles.tuned.checkpoint import (
-    LANGUAGE,
-    SPAN,
-    TunedRecord,
-    TunedRole,
-    filled,
-    read_tuned,
-    trained_settings,
-)
+from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole, filled, read_tuned, trained_settings
 from gnnrag.roles.tuned.span_items import (
     Candidate,
-    Found,
+    FoundAnswer,
     SpanItem,
     SpanNetwork,
     SpanReaderConfig,
@@ -55,10 +49,10 @@ from gnnrag.text.support import content_stems
 from gnnrag.types import Passage, Question
 
 LIKELIEST = "likeliest span"  # the thought of an answer that the network found
-COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
-LEAST_STEP = 0.2  # confidence from which on what a description stands for is searched for and quoted
-MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read for them
-FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
+COMPARED = 0.7  # least confidence of a comparison that is stated: both dates or countries are in the passages
+LEAST_STEP = 0.2  # least confidence of a name that replaces its description
+MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read to find their names
+FEW_WORDS = 60  # most words of sentences that are quoted in place of an unsure answer
 
 
 @lru_cache(maxsize=2)  # the indexes of a server share the network
@@ -83,10 +77,10 @@ def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> Spa
 class TunedReader(TunedRole):
     """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
 
-    # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
+    # least confidence of an answer that is stated; null: the calibrated one, or 0 where a short answer is asked for
     min_confidence: float | None = None
-    min_fit: float = 0.5  # of a quoted sentence; below, nothing fits
-    # the same in place of a short answer, where a sentence on something else misleads more than it helps
+    min_fit: float = 0.5  # least fit of a quoted sentence
+    # the same where a short answer is wanted: a sentence on something else misleads more than it helps
     min_fit_short: float = 0.7
     max_passages: Annotated[int, Ge(1)] = 10  # passages beyond this are not read
     batch: Annotated[int, Ge(1)] = 8  # questions read at once
@@ -101,7 +95,6 @@ class TunedReader(TunedRole):
         super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
-        """Return what answers with spans and quotations."""
         answers = SpanAnswers(getattr(self, "index", None), folder, record, self)
         if self.loads_at_once:
             answers.model  # noqa: B018 - a checkpoint of another network is refused before the first question
@@ -116,11 +109,11 @@ class OfflineReader(TunedReader):
 
 
 class SpanAnswers(Role[ReaderTask, Answer]):
-    """Says what it is sure of, else quotes the sentences that fit best, else nothing.
+    """Answers by the policy of this module.
 
-    A comparison is answered from the dates, countries or words of the two passages. Style `short` forces the best span,
-    however unsure; `sentence` and `long` are quoted; None is one of them by the question, a short answer only where it
-    is sure. Questions read together do not affect each other.
+    Style `short` forces the best span, however unsure; `sentence` and `long` are quoted. With style None the question
+    decides between them, and a short answer is only given where it is sure. Questions read together do not affect each
+    other.
     """
 
     def __init__(self, index: Any, folder: Path, record: TunedRecord, settings: TunedReader) -> None:
@@ -133,7 +126,6 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     @cached_property
     def model(self) -> SpanNetwork:
-        """The network."""
         return opened(self.folder, self.fingerprint, self.settings.base, self.settings.device)
 
     @cached_property
@@ -153,12 +145,12 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return await self._in_steps(task, task.search, answer, session) or answer
 
     async def _in_steps(self, task: ReaderTask, search: Search, direct: Answer, session: Session) -> Answer | None:
-        """Answer a question after its descriptions are replaced by the names of what they describe.
+        """Replace the descriptions in a question by the names of what they describe, then answer it.
 
-        None where it has none, or where nothing then fits it better than `direct`, the quotation in one step.
-
-        It is stated where the product of the confidences of all steps is as high as that of an answer in one step has
-        to be. Else the sentences of all steps are quoted, where the last of them speaks of what the one before gave.
+        The answer is stated where the product of the confidences of all steps reaches the threshold of an answer in
+        one step. Else the sentences of all steps are quoted, if the last of them has the name that the step before it
+        found. None where the question has no description, or where no sentence fits better than `direct`, the
+        quotation without steps.
         """
         text, steps, read = task.question.text, list[Answer](), 0
         while len(steps) < MOST_STEPS:
@@ -168,7 +160,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 read += len(asked)
                 answers = await asyncio.gather(*(self._step(each, session) for each in asked))
                 most = max((each.confidence for each in answers), default=0.0)
-                # Of places that are about as sure, the first: the longest description.
+                # Of descriptions about as sure as the surest, the first one, which is the longest.
                 near = [i for i, each in enumerate(answers) if each.confidence >= max(LEAST_STEP, 0.8 * most)]
                 if unsaid := [i for i in near if answers[i].text not in text]:
                     found = places[unsaid[0]], answers[unsaid[0]]
@@ -207,7 +199,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return replace(quoted, text=marked, support=support, confidence=least_sure, citations=citations)
 
     async def _step(self, task: ReaderTask, session: Session) -> Answer:
-        """Return the answer of one step, with the sentence or the rows that say it; confidence 0: there is none."""
+        """Return the answer of one step, cited by the sentence or the rows that state it; confidence 0: none."""
         task = replace(task, passages=task.passages[: self.settings.max_passages])
         exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
         if exact is not None:
@@ -247,7 +239,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         ]
 
     def _least(self, task: ReaderTask, calibrated: float) -> float:
-        """Return from which confidence on an answer is stated."""
+        """Return the least confidence of an answer that is stated."""
         if self.settings.min_confidence is not None:
             return self.settings.min_confidence
         return 0.0 if task.style == "short" else calibrated
@@ -260,11 +252,11 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             finding.text, support, finding.confidence, finding.how, ("guess",) if finding.how == "guess" else ()
         )
 
-    def _spanned(self, task: ReaderTask, item: SpanItem, found: Sequence[Found]) -> Answer:
+    def _spanned(self, task: ReaderTask, item: SpanItem, found: Sequence[FoundAnswer]) -> Answer:
         """Return the likeliest answer, with how likely it is right."""
         if not found:
             return Answer("", thought="no passages" if not task.passages else "nothing plausible")
-        one, sure, least = found[0].one, found[0].chance, 1.0
+        one, sure, least = found[0].candidate, found[0].chance, 1.0
         if self.sureness:
             values = signals(item, found, self._cosine(item.asked.question, task.passages[one.passage]))
             sure, least = self.sureness(values), self.sureness.threshold
@@ -283,19 +275,19 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
 
 def _without_rows(passage: Passage) -> Passage:
-    """Return a passage without the rows of tables: what they say is exact, or unknown."""
+    """Return a passage without the rows of its tables: those are read exactly, by `TableReader`, or not at all."""
     blocks = [block for block in BLANK_LINE.split(passage.text) if len(parse_row(block)) < 2]
     return replace(passage, text="\n\n".join(blocks))
 
 
 def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
-    """Return the stems of the sentences that an answer cites, and of the titles of their passages."""
+    """Return the stems of the sentences that an answer cites and of the titles of their passages."""
     rows = [(c.sentence, id_) for c in answer.citations for id_ in c.passages]
     return content_stems(" ".join(f"{text} {passages[id_].title if id_ in passages else ''}" for text, id_ in rows))
 
 
 def _quotation(answer: Answer, passages: Mapping[str, Passage]) -> Answer | None:
-    """Return the statement that says an answer, with the one before it where it leans on that."""
+    """Quote the statement that holds an answer, with the one before it where it needs that to be understood."""
     for id_ in answer.support:
         for unit in units_of(0, passages[id_]) if id_ in passages else ():
             if answer.text in unit.said[-1].text:
@@ -305,9 +297,10 @@ def _quotation(answer: Answer, passages: Mapping[str, Passage]) -> Answer | None
 
 
 def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:
-    """Tell whether no span can answer, or this one stands in a cell of which the question does not speak.
+    """Tell whether no span can answer the question (yes or no), or this one is in a table cell of another topic.
 
-    Rows of a table are for `tables`; of `project leader: Ida Berg`, the question has to name the label.
+    Rows of several cells are left to `tables`. A lone cell, `project leader: Ida Berg`, can answer only a question that
+    names its label.
     """
     start, end, _ = item.asked.sentence(one)
     cells = parse_row(item.asked.reading.texts[one.passage][start:end])

@@ -1,4 +1,4 @@
-"""What a span reader reads of a question, and finds: windows of tokens, candidates, what words say of them, answers."""
+"""The input and output of a span reader: windows of tokens, candidate spans with features of their words, answers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from annotated_types import Ge
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import logsumexp
 
+from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import BUCKET, released_folder, uncut_tokeniser
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import DATE_RE, Reading, fold
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _TITLE = 24  # most tokens of a title
-_FLOOR = -30.0  # log-probability of a span that is none
+_FLOOR = -30.0  # log-probability; a span below it is no candidate
 _LONGEST = 24  # tokens of an answer
 
 
@@ -64,7 +65,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may be the answer: a span of a passage's cleaned text."""
+    """A span of a passage's cleaned text that may be the answer."""
 
     text: str
     passage: int
@@ -73,16 +74,16 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What makes two candidates one answer."""
+        """The normalised text; candidates of equal text are one answer."""
         return normalise_answer(self.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An answer that the network finds, and what it says of its likeliest span."""
+class FoundAnswer:
+    """An answer that the network finds, with figures of its likeliest span."""
 
-    one: Candidate  # the likeliest span of the answer
-    chance: float  # that the answer is right, if one of those found is
+    candidate: Candidate  # the likeliest span of the answer
+    chance: float  # probability that the answer is right, given that one of those found is
     span: float  # log-probability of the span among all text of the item
     begin: float  # probability that an answer begins there
     end: float  # probability that it ends there
@@ -101,7 +102,7 @@ class SpanItem:
     def candidate(self, place: tuple[int, int, int]) -> Candidate | None:
         """Return the span at a place: window, first and last token.
 
-        None where it breaks a word, goes beyond a block or says nothing.
+        None where it cuts a word in two, goes beyond a block or has no words.
         """
         window = self.windows[place[0]]
         text = self.asked.reading.texts[window.passage]
@@ -113,9 +114,11 @@ class SpanItem:
 
 
 class WindowMaker:
-    """Cuts token windows; a longer text gives several that overlap by a quarter.
+    """Cuts texts into token windows; a long text gives several, which overlap by a quarter.
 
-    `marks` open a window, end a part and fill a row; `limits` are the most tokens of question, bridge and text.
+    Args:
+        marks: the control tokens that open a window, end a part of it, and pad it (None: token 0 does).
+        limits: most tokens of the question, the bridge and the text.
     """
 
     def __init__(self, tokenizer: Tokenizer, marks: tuple[str, str, str | None], limits: tuple[int, int, int]) -> None:
@@ -124,7 +127,8 @@ class WindowMaker:
         tokenizer.no_truncation()
         # A text that spells a control token (`[SEP]`) is read as the characters that it is.
         tokenizer.encode_special_tokens = True
-        self.open, self.close, self.pad = (tokenizer.token_to_id(mark) or 0 if mark else 0 for mark in marks)
+        ids: Any = [tokenizer.token_to_id(mark) if mark else 0 for mark in marks]
+        self.open, self.close, self.pad = ids
 
     def windows(
         self, question: str, titles: Sequence[str], texts: Sequence[str], bridges: Sequence[str]
@@ -192,9 +196,9 @@ def _sentences(text: str) -> tuple[tuple[int, int, frozenset[str]], ...]:
 
 
 def bridges(question: str, reading: Reading) -> list[str]:
-    """Return per passage the sentence of another that names it and shares most words with the question.
+    """Return for each passage the sentence of another one that names it; of several, that most like the question.
 
-    The title of the other passage opens it. Empty where no other passage names this one.
+    The sentence begins with the title of its own passage. It is empty where no other passage names this one.
     """
     asked = content_stems(question)
     rows = [
@@ -215,7 +219,7 @@ def bridges(question: str, reading: Reading) -> list[str]:
     return found
 
 
-# ------------------------------------------------------------------------------------------- what is told of candidates
+# ----------------------------------------------------------------------------------------------- features of candidates
 _FITS: dict[str, tuple[str, ...]] = {
     "person": ("name",),
     "place": ("name",),
@@ -241,7 +245,7 @@ def kind_of(text: str) -> str:
 
 
 class Asked:
-    """What a question says of its passages: weights of its words, and what they say of a candidate."""
+    """A question beside its passages: its words with their weights (idf), and features of candidates."""
 
     def __init__(self, question: str, reading: Reading) -> None:
         self.question, self.reading, self.type = question, reading, expected_type(question)
@@ -258,8 +262,8 @@ class Asked:
         total = sum(self.weight[stem] for stem in wanted)
         return sum(self.weight[stem] for stem in wanted if stem in bag) / total if total else 0.0
 
-    def told(self, one: Candidate) -> dict[str, float]:
-        """Return what the words say of a candidate: numbers about in [0, 1]."""
+    def features(self, one: Candidate) -> dict[str, float]:
+        """Return features of a candidate's words and place, roughly in [0, 1]."""
         text, own, kind = self.reading.texts[one.passage], content_stems(one.text), kind_of(one.text)
         title = content_stems(self.reading.passages[one.passage].title)
         sides = text[max(0, one.start - 120) : one.start], text[one.end : one.end + 120]
@@ -287,7 +291,6 @@ class Asked:
 
 
 def make_item(question: str, passages: Sequence[Passage], maker: WindowMaker) -> SpanItem:
-    """Return the item of a question."""
     question, reading = beginning(question), Reading.of(passages)
     titles = [p.title for p in reading.passages]
     windows = maker.windows(question, titles, reading.texts, bridges(question, reading))
@@ -306,16 +309,21 @@ class SpanNetwork:
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker:
-    """Return what cuts windows; ConfigError: no tokenizer."""
+    """Return what cuts windows. ConfigError: no tokenizer, or one without the control tokens that windows need."""
     limits = config.question_tokens, config.bridge_tokens, config.text_tokens
     if config.base == "embedded":  # importing transformers takes seconds, and its file says all
         return WindowMaker(uncut_tokeniser(released_folder()), ("[CLS]", "[SEP]", "[PAD]"), limits)
     known = load_tokenizer(config.base)
-    marks = known.cls_token or known.bos_token, known.sep_token or known.eos_token, known.pad_token
-    return WindowMaker(known.backend_tokenizer, marks, limits)
+    opening, closing = known.cls_token or known.bos_token, known.sep_token or known.eos_token
+    if not (opening and closing):
+        raise ConfigError(
+            f"network.base={config.base!r}: its tokenizer lacks a token that begins a text ([CLS], <s>) or one that "
+            "ends it ([SEP], </s>), and the windows of a span reader need both"
+        )
+    return WindowMaker(known.backend_tokenizer, (opening, closing, known.pad_token), limits)
 
 
-def read_alone(network: Any, items: Sequence[SpanItem], pad: int = 0) -> list[list[Found]]:
+def read_alone(network: Any, items: Sequence[SpanItem], pad: int = 0) -> list[list[FoundAnswer]]:
     """Return the answers that the network finds in each item, best first, whatever else is among the items.
 
     Windows of like lengths are read together, and filler rows keep batches of one shape.
@@ -334,7 +342,7 @@ def _blocks(window: Window) -> int:
     return -(-len(window.ids) // BUCKET)
 
 
-def read_item(item: SpanItem, logits: Sequence[np.ndarray], count: int) -> list[Found]:
+def read_item(item: SpanItem, logits: Sequence[np.ndarray], count: int) -> list[FoundAnswer]:
     """Return the answers that the logits of an item's windows give, best first, of its `count` likeliest spans.
 
     `logits` has an array (at least its tokens, 2) for each window.
@@ -364,7 +372,7 @@ def read_item(item: SpanItem, logits: Sequence[np.ndarray], count: int) -> list[
         begin, end = np.exp(logs[at, [first, last], [0, 1]]).tolist()
         odds = float(relative[at, first, 0] + relative[at, last, 1])
         values = (likelihood[best], begin, end, *masses[at].tolist(), odds)
-        found.append(Found(best, summed[key] / total, *values))
+        found.append(FoundAnswer(best, summed[key] / total, *values))
     return sorted(found, key=lambda one: -one.chance)
 
 

@@ -1,7 +1,7 @@
-"""How sure the span reader is of its best answer: a logistic regression on what the network and the words say.
+"""How sure the span reader is of its best answer: a logistic regression on figures of the network and on words.
 
-It looks at whether the answer's sentence and passage have what the question is about: its names, numbers and other
-words. `benchmarks/calibrate_reader.py` fits the weights, and chooses from which sureness on an answer is stated.
+The words tell whether the answer's sentence and passage have the names, numbers and other words of the question.
+`benchmarks/calibrate_reader.py` fits the weights, and chooses the threshold from which on an answer is stated.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from scipy.special import expit
 
-from gnnrag.roles.tuned.span_items import Found, SpanItem
+from gnnrag.roles.tuned.span_items import FoundAnswer, SpanItem
 from gnnrag.text.support import content_stems, said
 
 
-def signals(item: SpanItem, found: Sequence[Found], cosine: float) -> dict[str, float]:
+def signals(item: SpanItem, found: Sequence[FoundAnswer], cosine: float) -> dict[str, float]:
     """Return the signals of the likeliest of the answers found, which are best first.
 
     `cosine` is that of the embeddings of question and passage.
     """
     best, asked = found[0], item.asked
-    text = asked.reading.texts[best.one.passage]
-    start, end, stems = asked.sentence(best.one)
-    title = content_stems(asked.reading.passages[best.one.passage].title)
+    text = asked.reading.texts[best.candidate.passage]
+    start, end, stems = asked.sentence(best.candidate)
+    title = content_stems(asked.reading.passages[best.candidate.passage].title)
     near, whole, question = stems | title, content_stems(text) | title, said(asked.question)
     return {
         "probability": best.chance,
@@ -33,7 +33,7 @@ def signals(item: SpanItem, found: Sequence[Found], cosine: float) -> dict[str, 
         "window_begin": best.window_begin,
         "window_end": best.window_end,
         "odds": max(-30.0, min(30.0, best.odds)) / 10,
-        **asked.told(best.one),
+        **asked.features(best.candidate),
         # the question's share of names, and whether a number, in neither sentence nor title, or not in the passage
         "names_unsaid": len(question.names - near) / max(1, len(question.names)),
         "names_elsewhere": len(question.names - whole) / max(1, len(question.names)),
@@ -52,7 +52,7 @@ def signals(item: SpanItem, found: Sequence[Found], cosine: float) -> dict[str, 
 
 @dataclass(frozen=True)
 class Sureness:
-    """Weights of the signals; answers from `threshold` on are stated. `cosine` stands in where there is no embedder."""
+    """Weights of the signals. Answers from `threshold` on are stated; `cosine` is taken where there is no embedder."""
 
     weights: Mapping[str, float]
     bias: float

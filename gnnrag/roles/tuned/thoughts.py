@@ -47,7 +47,6 @@ class TunedThoughts(TunedRole):
         return read_tuned(role_folder("thoughts", path), "thoughts", cls.kinds).kind == ENCODER
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ThoughtsTask, Thoughts]:
-        """Return thoughts in vectors."""
         encoder = NextHop.open(self.index, str(folder), self.base, self.device)
         return VectorThoughts(encoder, self.mixed)
 

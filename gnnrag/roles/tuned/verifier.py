@@ -93,7 +93,6 @@ class TunedVerifier(TunedRole):
     reads = ("embeddings",)
 
     def open(self, folder: Path, record: TunedRecord) -> Role[VerifierTask, Verdict]:
-        """Return what scores chains, or single passages."""
         if record.kind == CHAIN:
             return ChainVerifier(self.index, folder, record, self)
         return CrossEncoderVerifier(folder, record, self)

@@ -60,9 +60,9 @@ def read_partition(reply: str, count: int) -> list[list[int]]:
 
 @part("writer", "curator.offline")
 class OfflineCurator(Role[CurateTask, Curated]):
-    """Puts each member with the first group whose first member it is a variant of: stars, no chains.
+    """Puts each member into the group whose first member it is a variant of; variants of variants are not chained.
 
-    Initials that fit several of the full names stay alone: nothing tells which of them they stand for.
+    Initials that fit several full names stay alone, as nothing tells which of them is meant.
     """
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:

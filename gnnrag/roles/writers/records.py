@@ -4,7 +4,7 @@
 `("relationship"<|>HEAD<|>TAIL<|>DESCRIPTION<|>KEYWORDS<|>STRENGTH)`, joined by `##`, with `<|COMPLETE|>` at the end.
 HyperGraphRAG has a record for each n-ary fact before the records of its entities.
 
-Nothing here raises for what a reply says: what cannot be used is counted under the reason why.
+Nothing here raises: records that cannot be used are counted by reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Records:
 
 
 def dropped(counts: Counter[str]) -> int:
-    """Return how many records were dropped, for whatever reason."""
     return sum(n for name, n in counts.items() if name.startswith("dropped"))
 
 

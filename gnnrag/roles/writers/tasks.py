@@ -1,4 +1,4 @@
-"""Runs the writers of an index: many tasks at once, in order, counted. A dead server ends the build."""
+"""Runs the writers of an index: many tasks at once, with results in order and usage counted. A dead server ends it."""
 
 from __future__ import annotations
 

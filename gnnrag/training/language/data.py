@@ -44,8 +44,6 @@ class CorpusConfig:
 
 @dataclass
 class TrainLanguageConfig(CommonConfig):
-    """Everything that training of a language model for a role reads."""
-
     kind: Literal["causal"] = "causal"
     # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find (arXiv 2402.03300)
     stage: Literal["sft", "dpo", "grpo"] = "sft"
@@ -110,7 +108,6 @@ def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
 
 
 def reply_of(row: AnyRow) -> str:
-    """Return the teacher's reply."""
     return chat(row)[-1].content
 
 
@@ -161,10 +158,10 @@ class Examples:
         text = reply_of(row)
         return [{"prompt": self.prompt(row), "completion": _said(text)}] if self.fits(row, text) else []
 
-    def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    def compared(self, row: ThoughtsRow, corpus: Any, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return pairs of replies to a row, the better one first."""
         if not pairs:
-            self.dropped["without a pair of replies"] += 1
+            self.dropped[_unrated(row, corpus) or "without a pair of replies"] += 1
         return [
             {"prompt": self.prompt(row), "chosen": _said(better), "rejected": _said(worse)}
             for better, worse in pairs
@@ -172,14 +169,21 @@ class Examples:
         ]
 
     def drawn(self, name: str, row: ThoughtsRow, corpus: Any) -> list[dict[str, Any]]:
-        """Return the prompt of a row whose replies can be rewarded: its set, its pool and missing gold are known."""
-        if corpus is None:
-            self.dropped["of a set that corpora does not name"] += 1
-        elif "found" not in corpus(row, ()):
+        """Return the prompt of a row whose replies can be rewarded: there is gold that its pool lacks."""
+        if reason := _unrated(row, corpus):
+            self.dropped[reason] += 1
+        elif "found" not in corpus.scores(row, ()):
             self.dropped["with nothing left to find"] += 1
         elif self.fits(row, length=self.config.reply_tokens):
             return [{"prompt": self.prompt(row), "row": [name, row.id]}]
         return []
+
+
+def _unrated(row: ThoughtsRow, corpus: Any) -> str:
+    """Return why nothing can be said of what the queries of a row find; empty where it can."""
+    if corpus is None:
+        return "of a set that corpora does not name"
+    return "" if corpus.scores(row, ()) else "without a pool or gold passages"
 
 
 def _said(text: str) -> list[dict[str, str]]:

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.config import to_plain
-from gnnrag.datasets.base import load_dataset
-from gnnrag.index.index import open_or_build
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.parts import build, part_from_settings
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, ThoughtsTask, Verdict
 from gnnrag.roles.prompting import MalformedError
@@ -21,74 +17,87 @@ from gnnrag.session import normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
 from gnnrag.training.report import promotion_metrics
 from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain
+from gnnrag.training.sets import open_retriever
 from gnnrag.types import OnProgress, Query
-
-SLOTS = ("fast", "slow")
-TOP = 5  # passages that recall is taken of
 
 
 @dataclass
-class CorpusGain:
-    """A set's retriever."""
+class CorpusRetriever:
+    """The retriever of a set, by which its thoughts are rated."""
 
-    retriever: Retriever  # of its corpus
-    inputs: Mapping[str, Any]  # fingerprints of what it depends on
+    retriever: Retriever
+    inputs: Mapping[str, Any]  # fingerprints of all that its rankings depend on
 
-    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
-        """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
+    def rankings(self, queries: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the ids of the first `DEPTH` passages for each query."""
+        asked = [Query(text, top_k=DEPTH) for text in queries]
+        return [tuple(ranking.ids[:DEPTH]) for ranking in self.retriever.retrieve(asked)] if asked else []
 
-        `gain` is as in `rows`, `found` the share of the gold passages missing in the pool that a ranking has.
+    def scores(self, row: ThoughtsRow, rankings: Sequence[Sequence[str]]) -> dict[str, float]:
+        """Return what rankings add to the pool of a decision; nothing where the row has no pool or no gold.
+
+        `gain` is as in `rows`. `found` is the share of the gold passages outside the pool that a ranking has; where
+        the pool has them all, there is no `found`.
         """
         if not (row.pool and row.gold):
             return {}
-        found = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
-        rankings = [ranking.ids[:DEPTH] for ranking in found]
         missing = set(row.gold) - set(row.pool[:DEPTH])
-        new = missing.intersection(id_ for ids in rankings for id_ in ids)
+        new = missing.intersection(id_ for ranking in rankings for id_ in ranking)
         return {"gain": gain(rankings, row.pool, row.gold)} | ({"found": len(new) / len(missing)} if missing else {})
 
 
-def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
-    """Load a set, bring its index up to date, and open its retriever, one that asks no roles."""
-    settings = part_from_settings("retriever", config.retriever, {}, f"corpora.{name}.retriever")
-    d = config.data
-    data = load_dataset(**vars(d))
-    stages = sorted(set(settings.reads))
-    index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
-    prints = {stage: index.artefact_key(stage) for stage in stages}
-    retriever = build("retriever", settings, index=index, roles=None)
-    return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
+def open_corpus(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusRetriever:
+    where = f"corpora.{name}.retriever"
+    return CorpusRetriever(*open_retriever(where, config.retriever, config.data, config.index, progress)[1:])
+
+
+def ranked_thoughts(
+    rows: Mapping[tuple[str, str], ThoughtsRow], corpora: Mapping[str, CorpusRetriever]
+) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
+    """Return each question's recorded thoughts, whoever had them, with the passages that each retrieves.
+
+    Rows are given by set and id, and questions are returned by set and id. Each question is one batch of queries.
+    """
+    texts: dict[tuple[str, str], dict[str, str]] = {}
+    for (name, _), row in rows.items():
+        said = {normalised(text): text for text in (row.fast, row.slow) if text}
+        texts.setdefault((name, row.question_id), {}).update(said)
+    return {
+        (name, id_): dict(zip(said.values(), corpora[name].rankings(said.values()), strict=True))
+        for (name, id_), said in texts.items()
+        if name in corpora
+    }
 
 
 def reply_pairs(
-    row: ThoughtsRow, recorded: Iterable[str], corpus: CorpusGain | None, config: TrainLanguageConfig
+    row: ThoughtsRow, ranked: Mapping[str, Sequence[str]], corpus: CorpusRetriever, config: TrainLanguageConfig
 ) -> list[tuple[str, str]]:
-    """Return pairs of replies, of which the first gains more, the largest differences of a kind first.
+    """Return pairs of replies, the better one first; of each kind of thought those with the largest difference.
 
-    `recorded` are the thoughts in all rows of the question, whoever had them. One thought is exchanged at a time and
-    the other one stays, so that a difference of gains over the row's pool is due to that thought.
+    `ranked` are all thoughts recorded for the question, with what each retrieves (`ranked_thoughts`). A pair differs
+    in one thought only, so that the difference of their gains over the row's pool is due to that thought.
     """
-    pairs, task, thoughts = [], task_of(row), {slot: getattr(row, slot) for slot in SLOTS}
+    pairs, task = [], task_of(row)
+    own: dict[str, Any] = {"fast": row.fast, "slow": row.slow}
     assert isinstance(task, ThoughtsTask)
-    texts = {normalised(text): text for text in recorded}
-    gains = {key: (text, corpus(row, [text]).get("gain", 0.0)) for key, text in texts.items()} if corpus else {}
-    for slot, other in zip(SLOTS, reversed(SLOTS), strict=True):
-        rivals = [query for key, query in gains.items() if key != normalised(thoughts[other] or "")]
-        if not thoughts[slot] or not rivals:
+    gains = {text: corpus.scores(row, [ranking]).get("gain", 0.0) for text, ranking in ranked.items()}
+    for kind, other in (("fast", row.slow), ("slow", row.fast)):
+        rivals = [text for text in gains if normalised(text) != normalised(other or "")]
+        if not own[kind] or not rivals:
             continue
-        best = max(rivals, key=lambda query: query[1])
-        worse = [query for query in rivals if best[1] - query[1] >= config.margin - 1e-9]
-        for less in sorted(worse, key=lambda query: query[1])[: config.pairs]:
-            replies = [
-                thoughts_chat(task, Thoughts(**thoughts | {slot: text}, chain=row.source.get("chain")))[-1].content
-                for text, _ in (best, less)
-            ]
-            pairs.append((replies[0], replies[1]))
+        best = max(rivals, key=lambda text: gains[text])
+        worse = [text for text in rivals if gains[best] - gains[text] >= config.margin - 1e-9]
+        for text in sorted(worse, key=lambda text: gains[text])[: config.pairs]:
+            better, poorer = (
+                thoughts_chat(task, Thoughts(**own | {kind: thought}, chain=row.source.get("chain")))[-1].content
+                for thought in (best, text)
+            )
+            pairs.append((better, poorer))
     return pairs
 
 
-def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusGain, malformed: float) -> float:
-    """Return the share of the missing evidence that a reply's queries find.
+def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusRetriever, malformed: float) -> float:
+    """Return the share of the missing gold passages that a reply's queries find.
 
     `malformed` where it is cut off (not `is_whole`), unreadable or states an answer.
     """
@@ -100,10 +109,11 @@ def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusGain, mal
         return malformed
     if not is_whole or thoughts.flags:
         return malformed
-    return corpus(row, [text for text in (thoughts.fast, thoughts.slow) if text])["found"]
+    queries = [text for text in (thoughts.fast, thoughts.slow) if text]
+    return corpus.scores(row, corpus.rankings(queries))["found"]
 
 
-def reply_scores(row: AnyRow, result: Any, corpus: CorpusGain | None) -> dict[str, float]:
+def reply_scores(row: AnyRow, result: Any, corpus: CorpusRetriever | None) -> dict[str, float]:
     """Return the metrics of what a role made of a row."""
     if isinstance(row, ReaderRow):
         return answer_scores(row, result)
@@ -114,17 +124,17 @@ def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
     ids = [passage.id for passage in task_of(row).passages]
     labels = np.array([id_ in (row.gold or row.selected) for id_ in ids], dtype=bool)
-    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected if id_ in ids], TOP)
+    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected if id_ in ids])
     return {**scores, "agrees": float(set(verdict.selected) == set(row.selected) & {*ids})}
 
 
-def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusGain | None) -> dict[str, float]:
+def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusRetriever | None) -> dict[str, float]:
     """Compare two thoughts with the teacher's, and measure what they bring."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
     pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
     scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
-    return scores | (corpus(row, queries) if corpus else {})
+    return scores | (corpus.scores(row, corpus.rankings(queries)) if corpus else {})
 
 
 def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:

@@ -26,15 +26,15 @@ from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext
 from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
-from gnnrag.training.language.data import (
-    AnyRow,
-    Examples,
-    TrainLanguageConfig,
-    check_language,
-    shown,
-    task_of,
+from gnnrag.training.language.data import AnyRow, Examples, TrainLanguageConfig, check_language, shown, task_of
+from gnnrag.training.language.scoring import (
+    CorpusRetriever,
+    open_corpus,
+    ranked_thoughts,
+    reply_pairs,
+    reply_scores,
+    reward,
 )
-from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
 from gnnrag.training.report import Card, Report
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.types import OnProgress
@@ -46,7 +46,6 @@ try:
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
 
-TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
@@ -63,9 +62,9 @@ TRAINERS: dict[str, tuple[Any, Any]] = {
 
 
 class LanguageTraining(LibraryTraining):
-    """Training of a language model on a role's rows: supervised, by preferences (stage `dpo`) or rewards (`grpo`).
+    """Training of a language model for a role: supervised (stage `sft`), by preferences (`dpo`) or rewards (`grpo`).
 
-    Its data are the sets, and what measures thoughts by set.
+    Its data are the sets of rows, and by set the retriever that rates thoughts.
     """
 
     role: ClassVar[str]
@@ -73,7 +72,7 @@ class LanguageTraining(LibraryTraining):
     config: TrainLanguageConfig
 
     def __init__(self, config: TrainLanguageConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.corpora: Mapping[str, CorpusGain] = data[1]
+        self.corpora: Mapping[str, CorpusRetriever] = data[1]
         super().__init__(config, data[0], fold, context)
         self.prompt = load_prompt(config.prompt or PROMPTS.get(self.role, self.role))
         self.settings = {**self.settings, "role": self.role}
@@ -85,14 +84,12 @@ class LanguageTraining(LibraryTraining):
 
     @classmethod
     def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Read the rows, and open what measures thoughts."""
         check_language(config, cls.role)
         sets = super().open(config, context, on_index)
         corpora = config.corpora if cls.role == "thoughts" else {}
-        return sets, {name: open_gain(name, one, on_index) for name, one in corpora.items()}
+        return sets, {name: open_corpus(name, one, on_index) for name, one in corpora.items()}
 
     def named_rows(self, part: str) -> list[tuple[str, Any]]:
-        """Return the rows of a part, each with the name of its set."""
         return [(name, row) for name, rows in self.examples(part).items() for row in rows]
 
     # ------------------------------------------------------------------------------------------------ model and trainer
@@ -109,7 +106,6 @@ class LanguageTraining(LibraryTraining):
         return files.base, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
     def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
-        """Write adapter, tokenizer, record and card."""
         model = self.context.accelerator.unwrap_model(trainer.model)
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
         fitted.facts.update(parameters=count, dropped=dict(self.chats.dropped))
@@ -123,26 +119,23 @@ class LanguageTraining(LibraryTraining):
         config, (base, _), device = self.config, self._base, str(self.context.accelerator.device)
         network, tokenizer = load_model(base, device, config.model.dtype)
         self.chats = examples = Examples(network, tokenizer, config)
-        thoughts: dict[tuple[str, str], list[str]] = {}  # all of a question, for preferences
-        if config.stage == "dpo":
-            for (name, _), row in self.by_id.items():
-                thoughts.setdefault((name, row.question_id), []).extend(t for t in (row.fast, row.slow) if t)
+        ranked = ranked_thoughts(self.by_id, self.corpora) if config.stage == "dpo" else {}
 
-        def made(rows: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            for name, row in rows:
-                corpus = self.corpora.get(name)
-                if config.stage == "dpo":
-                    found += examples.compared(row, reply_pairs(row, thoughts[name, row.question_id], corpus, config))
-                else:
-                    found += examples.drawn(name, row, corpus) if config.stage == "grpo" else examples.supervised(row)
-            return found
+        def examples_of(name: str, row: Any) -> list[dict[str, Any]]:
+            corpus = self.corpora.get(name)
+            if config.stage == "sft":
+                return examples.supervised(row)
+            if config.stage == "grpo":
+                return examples.drawn(name, row, corpus)
+            rivals = ranked.get((name, row.question_id), {})
+            return examples.compared(row, corpus, reply_pairs(row, rivals, corpus, config) if corpus else [])
 
         rows = self.named_rows("validation")
         most = len(rows) if config.validation is None else config.validation
-        validation = made(random.Random(config.seed).sample(rows, min(most, len(rows))))
-        examples.dropped.clear()
-        training = made(self.named_rows("train"))
+        drawn = random.Random(config.seed).sample(rows, min(most, len(rows)))
+        validation = [example for name, row in drawn for example in examples_of(name, row)]
+        examples.dropped.clear()  # only training rows are reported as left out
+        training = [example for name, row in self.named_rows("train") for example in examples_of(name, row)]
         dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
             raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {dropped or 'none'})")
@@ -193,7 +186,6 @@ class LanguageTraining(LibraryTraining):
 
     @cached_property
     def by_id(self) -> dict[tuple[str, str], Any]:
-        """The rows by the name of their set and their id."""
         return {(name, row.id): row for name, one in self.sets.items() for row in one.examples}
 
     # ------------------------------------------------------------------------------------------- report and checkpoint
@@ -225,12 +217,10 @@ class LanguageTraining(LibraryTraining):
             await role.close()
 
     def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        """Write the adapter anew with its figures."""
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
         self._describe(folder, record, fitted)
 
     def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
-        """Write the record and the card of a folder."""
         config, prompt, base = self.config, self.prompt, self._base[1]
         rows = [row for one in self.sets.values() for row in one.examples]
         prompted: dict[str, Any] = {"max_tokens": config.reply_tokens}
@@ -251,7 +241,7 @@ class LanguageTraining(LibraryTraining):
         }
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        self.write_card(folder, Card(TITLES[self.role], summary, known, self.sizes(), notes=dropped), record)
+        self.write_card(folder, Card(self.title, summary, known, self.sizes(), notes=dropped), record)
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
@@ -265,21 +255,15 @@ class LanguageTraining(LibraryTraining):
 
 
 class VerifierLanguageTraining(LanguageTraining):
-    """A language model that reads the listwise prompt of the verifier."""
-
-    role, row, prefix = "verifier", VerifierRow, "verifier-causal"
+    role, row, prefix, title = "verifier", VerifierRow, "verifier-causal", "Verifier"
     columns = ("recall@5", "pool_recall@5", "precision", "recall", "parse_failure")
 
 
 class ReaderLanguageTraining(LanguageTraining):
-    """A causal language model that answers briefly, with the passages that it rests on."""
-
-    role, row, prefix = "reader", ReaderRow, "reader-causal"
+    role, row, prefix, title = "reader", ReaderRow, "reader-causal", "Reader"
     columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):
-    """A causal language model that writes the next queries."""
-
-    role, row, prefix = "thoughts", ThoughtsRow, "thoughts-causal"
+    role, row, prefix, title = "thoughts", ThoughtsRow, "thoughts-causal", "Thought generator"
     columns = ("gain", "found", "complete", "agrees", "parse_failure")
