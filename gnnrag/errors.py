@@ -60,6 +60,8 @@ def described(problem: BaseException) -> str:
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return a `did you mean` sentence listing what is allowed; the closest name comes first."""
     names = sorted(allowed)
+    if not names:
+        return "There are none."
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return f"{hint}Allowed: {', '.join(names)}."

@@ -43,6 +43,7 @@ PACKAGES: Mapping[str, str] = {
     "role": "gnnrag.roles",
     "writer": "gnnrag.roles.writers",
 }
+BASES = {"retriever": "Retriever", "method": "Method", "llm": "Backend", "role": "Role", "writer": "Role"}
 _GRAPHSEARCH = ("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
 _DOTRAG = ("concepts", "rules", "path_judge", "redirect")
 HOMES: Mapping[tuple[str, str], str] = {
@@ -136,8 +137,9 @@ def _imported(kind: str, import_path: str) -> type:
     module, _, attribute = import_path.partition(":")
     try:
         cls = getattr(import_module(module), attribute)
-        if not issubclass(cls, Part):
-            raise AttributeError(f"{attribute} is no {kind}; derive it from the base class of {kind}s")
+        base = getattr(import_module(f"{PACKAGES[kind]}.base"), BASES[kind])
+        if not issubclass(cls, base):
+            raise AttributeError(f"{attribute} is no {kind}; derive it from {base.__module__}.{base.__name__}")
     except (ImportError, AttributeError, TypeError) as error:
         raise ConfigError(f"{kind}={import_path!r}: {error}; write package.module:Class") from error
     return cls if is_part(cls) else part(kind, import_path)(cls)

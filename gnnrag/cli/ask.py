@@ -186,7 +186,7 @@ def _evidence_lines(answer: Answer, index: Index) -> Iterator[str]:
         if text := excerpt(passage.text, quoted or first_query):
             yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
     if answer.citations:
-        yield "\nThe answer was read from what has a number."
+        yield "\nOnly the passages with a number were used for the answer."
     if unsupported := [c for c in answer.citations if not c.supported]:
         yield "\nNot borne out by the passage that it names:"
         yield from (f"  - {c.sentence} ({c.place})" for c in unsupported)

@@ -432,7 +432,7 @@ def test_headings_of_plain_text(load, text, titles):
         ("---\ntitle: Same\n---\n# Same\nBody.", ["Same"]),
         ("---\nBody between rules.\n\n---\n# A\nMore.", ["A"]),
         ("Main\n====\nBody.\n\n## Sub\nMore.", ["Main", "Main > Sub"]),
-        ("# T\n## A\nx\n### B\ny\n## C\nz\n# U\nw", ["T > A", "T > A > B", "T > C", "T > U"]),
+        ("# T\n## A\nx\n### B\ny\n## C\nz\n# U\nw", ["T > A", "T > A > B", "T > C", "U"]),
         ("#hashtag is no heading", ["m"]),
         ("# T\n~~~\n# code\n```\n# code\n~~~\n## A\nx", ["T", "T > A"]),
         ("# T\n##\nx", ["T"]),
