@@ -212,9 +212,10 @@ def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:
-    """Return the threshold of best mean recall@5 after promotion; ties: best F1 of what is selected, then the highest.
+    """Choose the threshold with the best mean recall@5 after promotion, on scores and labels of decisions.
 
-    `scored` are scores and labels of decisions. Without a positive among them, the `max_selected` best are selected.
+    Of equal ones, that with the best F1 of the selections is taken, then the highest. Where no label is positive, there
+    is no threshold, and the `max_selected` best are selected.
     """
     kept = [(scores, labels) for scores, labels in scored if labels.any()]
     if not kept:
