@@ -91,7 +91,7 @@ def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
 
 
 def chat(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
-    """Return the conversation about a row's decision, which ends with the teacher's reply; `prompt`: by another one."""
+    """Return the conversation of a row, up to the teacher's reply, by the role's prompt or the one named."""
     task: Any = task_of(row)
     if isinstance(row, VerifierRow):
         return verifier_chat(task, row.selected, prompt)
