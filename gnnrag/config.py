@@ -256,12 +256,12 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
     if not path.is_file():
         raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise ConfigError(f"{path}: must hold a mapping of settings")
-    return found
+    return settings
 
 
 def long_form(values: Any) -> dict[str, Any]:

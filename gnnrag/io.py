@@ -152,10 +152,10 @@ def markdown(text: str) -> str:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one where there is none, or it is broken."""
     try:
-        found = read_json(path)
+        value = read_json(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -299,5 +299,5 @@ def read_settings(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
 
 def folds_of(run: Path) -> list[Path]:
     """Return the folders of a training with cross=true, `fold0`, `fold1`, ..., in its run directory; else none."""
-    found = [path for path in run.glob("fold*") if path.name[4:].isdecimal() and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name[4:]))
+    folders = [path for path in run.glob("fold*") if path.name[4:].isdecimal() and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name[4:]))

@@ -269,7 +269,7 @@ def score_report(calls: Sequence[Call], questions: Sequence[Question], rows: Row
         row: dict[str, Any] = {"question_id": question.id, "type": question.type}
         row |= {name: values[question.id, name] for name in CRITERIA}
         for name, prompt in MEANS.items():
-            parts = [row[criterion] for criterion, of in CRITERIA.items() if of == prompt]
+            parts = [row[criterion] for criterion, asked in CRITERIA.items() if asked == prompt]
             row[name] = None if None in parts else fmean(parts)
         table.append(row)
     figures: dict[str, Any] = {}
@@ -386,7 +386,7 @@ def _judge_into_folder(
     rows, spent = {(row["question_id"], row["part"]): row for row in every}, Counter[str]()
     for row in every:
         spent.update(row["usage"])
-    table, of = (score_report if config.kind == "scores" else pair_report)(calls, questions, rows)
+    table, results = (score_report if config.kind == "scores" else pair_report)(calls, questions, rows)
     report = {
         "kind": config.kind,
         "judge": {"backend": config.llm.name, "model": str(backend.identity.get("model") or backend.identity["type"])},
@@ -394,7 +394,7 @@ def _judge_into_folder(
         "questions": len(questions),
         "asked": len(asked),
         "read": sum(rows.get(call.key, {}).get("value") is not None for call in asked),
-        **of,
+        **results,
         "spent": {name: round(value, 8) for name, value in spent.items()},
         "judged_runs": {
             run.name: {"predictions": run.digest, "unanswered": sum(not run.answers[q.id] for q in questions)}

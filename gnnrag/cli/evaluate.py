@@ -163,10 +163,10 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
     ):
         if missing[why]:
             rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
-            of = [row for row in rows.values() if row["problem"] == why]
-            errors = Counter(str(row["error"])[:300] for row in of).most_common(3)
+            problems = [row for row in rows.values() if row["problem"] == why]
+            errors = Counter(str(row["error"])[:300] for row in problems).most_common(3)
             shown = "; ".join(f"{count} x {error}" for error, count in errors)
-            names = ", ".join(list(dict.fromkeys(row["question_id"] for row in of))[:3])
+            names = ", ".join(list(dict.fromkeys(row["question_id"] for row in problems))[:3])
             yield f"{name}: {missing[why]} values are missing ({names}) as {outcome}: {shown}"
     for run, counts in report["judged_runs"].items():
         if counts["unanswered"]:

@@ -16,7 +16,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
 from gnnrag.metrics.comparison import differences, load_runs, main_metrics
 from gnnrag.metrics.replies import is_error
-from gnnrag.pages.comparison import comparison_page
+from gnnrag.pages.comparison import build_model, render
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.running import outline, run_table
 from gnnrag.reports.tables import Result, Table, cells, load_table, notes
@@ -43,7 +43,7 @@ def compare(
     metrics = metric or main_metrics(loaded)
     rows = differences(loaded, metrics)
     if html:
-        write_atomic(html, comparison_page(runs, loaded, data))
+        write_atomic(html, render(build_model(runs, loaded, data)))
     if as_json:
         content = {"runs": {r.name: r.metrics for r in loaded}, "differences": rows}
         print(json.dumps(content, ensure_ascii=False, indent=2))

@@ -52,12 +52,12 @@ def tree(work: Work) -> tuple[SummaryTree, Counts]:
 def communities(work: Work) -> tuple[Communities, Counts]:
     """The hierarchy of communities: a function of the knowledge graph."""
     config = work.config.communities
-    found = find_communities(
+    hierarchy = find_communities(
         work.read("knowledge"), config.profile, config.max_cluster_size, config.resolution, config.randomness
     )
-    depth = int(found.levels.max(initial=-1)) + 1
-    counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
-    return found, {**counts, "entities in one": len(np.unique(found.members.values))}
+    depth = int(hierarchy.levels.max(initial=-1)) + 1
+    counts = {"communities": len(hierarchy), "levels": depth, "buckets": int(hierarchy.is_bucket.sum())}
+    return hierarchy, {**counts, "entities in one": len(np.unique(hierarchy.members.values))}
 
 
 @artefact(
@@ -85,5 +85,5 @@ def reports(work: Work) -> tuple[Reports, Counts]:
     sentences = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in shown])
     matrix, new = work.embed(list(position))
     counts = {"reports": len(rows), "made": made, "reused": len(rows) - made, "sentences": len(position)}
-    found = Reports(rows, matrix.astype(np.float16), sentences)
-    return found, {**counts, "computed": new, **work.tasks.record("report")}
+    written_reports = Reports(rows, matrix.astype(np.float16), sentences)
+    return written_reports, {**counts, "computed": new, **work.tasks.record("report")}

@@ -428,7 +428,7 @@ def load_arrays(folder: Path, kind: Any, name: str = "value") -> Any:
             values[field.name] = Rows([feather.read_table(folder / f"{path}.arrow", memory_map=True).column(0)])
         elif (folder / f"{path}.json").is_file():
             hint = hints[field.name]
-            inner: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
+            inner: Any = next(option for option in (hint, *get_args(hint)) if is_dataclass(option))
             values[field.name] = load_arrays(folder, inner, path)
     return kind(**values)  # type: ignore[operator]
 

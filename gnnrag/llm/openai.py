@@ -108,11 +108,11 @@ def error_class(status: int, code: object, message: str) -> type[LLMError]:
         return LLMError
     # The first that is said is the cause; a filter may quote "credit", and an account be disabled for its "safety".
     kinds = ((_EVERYBODYS, LLMError), (_CONTEXT, ContextLengthError), (_FILTER, ContentFilterError))
-    found = [(match.start(), kind) for words, kind in kinds if (match := words.search(said))]
+    causes = [(match.start(), kind) for words, kind in kinds if (match := words.search(said))]
     if status in (413, 429):
         return ContextLengthError
-    if found:
-        return min(found, key=itemgetter(0))[1]
+    if causes:
+        return min(causes, key=itemgetter(0))[1]
     return RejectedError if status in (400, 422, 451) else UnansweredError
 
 

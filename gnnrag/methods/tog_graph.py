@@ -76,10 +76,10 @@ class PromptedPruner(PromptedPart[PruneTask, Pruned]):
 
 def parse_scores(text: str, count: int) -> tuple[float, ...]:
     """Return the scores of candidates 1 to `count`; MalformedError where a reply scores none of them."""
-    of = {row.id: row.score for row in read_as(Scores, text).scores}
-    if not any(1 <= number <= count for number in of):
+    by_id = {row.id: row.score for row in read_as(Scores, text).scores}
+    if not any(1 <= number <= count for number in by_id):
         raise MalformedError("no candidate that was shown")
-    return tuple(of.get(number, 0.0) for number in range(1, count + 1))
+    return tuple(by_id.get(number, 0.0) for number in range(1, count + 1))
 
 
 @part("role", "pruner.offline")

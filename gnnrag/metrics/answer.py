@@ -64,12 +64,12 @@ def choices_of(question: Question) -> Mapping[str, str]:
 
     They are a mapping, a list in the order of the letters, or lists `label` and `text` as in ARC.
     """
-    found: Any = next((value for key, value in question.extra.items() if key.lower() in _CHOICES), None)
-    if isinstance(found, Mapping) and {"label", "text"} <= found.keys():
-        found = dict(zip(found["label"], found["text"], strict=False))
-    if isinstance(found, list):
-        found = dict(zip(string.ascii_uppercase, found, strict=False))
-    return {str(key).upper(): str(text) for key, text in found.items()} if isinstance(found, Mapping) else {}
+    choices: Any = next((value for key, value in question.extra.items() if key.lower() in _CHOICES), None)
+    if isinstance(choices, Mapping) and {"label", "text"} <= choices.keys():
+        choices = dict(zip(choices["label"], choices["text"], strict=False))
+    if isinstance(choices, list):
+        choices = dict(zip(string.ascii_uppercase, choices, strict=False))
+    return {str(key).upper(): str(text) for key, text in choices.items()} if isinstance(choices, Mapping) else {}
 
 
 def as_letters(text: str, choices: Mapping[str, str]) -> str:
@@ -80,8 +80,8 @@ def as_letters(text: str, choices: Mapping[str, str]) -> str:
         letters = set(bare)
     else:
         unsigned = _SIGNED.sub(" ", plain)
-        found = letters_of(plain.upper()) or _LETTER.findall(unsigned) or _NUMBER.findall(plain)
-        letters = {*found} & choices.keys()
+        named = letters_of(plain.upper()) or _LETTER.findall(unsigned) or _NUMBER.findall(plain)
+        letters = {*named} & choices.keys()
     if not letters:
         said = [f" {form} " for form in _forms(plain)]
         for key, choice in choices.items():

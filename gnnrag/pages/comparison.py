@@ -36,12 +36,8 @@ STYLES = ("page", "parts")
 STORIES, PASSAGES = 20, 200  # of a block
 
 
-def comparison_page(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> str:
-    """Return the page of runs as HTML; see `build_model`."""
-    return render(build_model(paths, runs, data))
-
-
 def render(model: Model) -> str:
+    """Return the page of some runs as HTML."""
     folder = files("gnnrag.pages") / "assets"
     template = (folder / "comparison.html").read_text("utf-8")
     # One scope for all files, and none of their names outside.

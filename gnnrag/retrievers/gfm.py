@@ -15,10 +15,10 @@ from scipy.special import expit
 
 from gnnrag.datasets.kgqa import ARROW, BACK
 from gnnrag.devices import device_named
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.io import read_json
+from gnnrag.io import read_record
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking
@@ -65,12 +65,7 @@ class GFMRetriever(Retriever):
     @cached_property
     def _record(self) -> dict[str, Any]:
         """Settings of the network and facts of its training, as the checkpoint records them."""
-        path = self.folder / "config.json"
-        try:
-            record = read_json(path)
-            return {"network": dict(record["network"]), "facts": dict(record["facts"])}
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error
+        return read_record(self.folder / "config.json", {"network": dict, "facts": dict}, "give another gnn.checkpoint")
 
     is_entity = property(lambda self: bool(self.checkpoint) and self._record["network"].get("mode") == "entity")
     checkpoints = property(lambda self: (self.folder,))

@@ -79,10 +79,10 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
         cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
-        one, two = self._local(low, vector, mask), self._global(high, mask)
+        local, global_ = self._local(low, vector, mask), self._global(high, mask)
         hits = GraphHits(
-            self.shown.fit_entities(round_robin(one.entities, two.entities), self.entity_tokens),
-            self.shown.fit_edges(round_robin(one.edges, two.edges), self.relation_tokens),
+            self.shown.fit_entities(round_robin(local.entities, global_.entities), self.entity_tokens),
+            self.shown.fit_edges(round_robin(local.edges, global_.edges), self.relation_tokens),
         )
         branch = self.mode if self.mode == "naive" or hits.entities else "naive_fallback"
         if query.channel == "graph":

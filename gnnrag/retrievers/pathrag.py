@@ -240,5 +240,5 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         paths = [self.shown.path_hit(path.nodes) for path in hits.paths]
         entities = [self.shown.entity_hit(e) for e in distinct([*hits.seeds, *hits.themes.entities])]
         relations = [hit for edge in hits.themes.edges for hit in self.shown.relation_hits(edge)]
-        found = [*paths, *round_robin(entities, relations)]
-        return rank_hits_in_order(found, query.top_k, branch, self.passes(query))
+        hits_in_order = [*paths, *round_robin(entities, relations)]
+        return rank_hits_in_order(hits_in_order, query.top_k, branch, self.passes(query))

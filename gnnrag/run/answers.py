@@ -106,8 +106,8 @@ def hop_of(event: Mapping[str, Any]) -> Hop | None:
     """Return an event of a trace as a hop; None where it is no query."""
     if event["event"] != "query":
         return None
-    found = tuple(event["ranking"]["ids"][:FOUND])
-    return Hop(event["round"], event["origin"], event["text"], found, event["retriever"])
+    best = tuple(event["ranking"]["ids"][:FOUND])
+    return Hop(event["round"], event["origin"], event["text"], best, event["retriever"])
 
 
 def _cited(

@@ -243,7 +243,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
         elif impl == "prompted":
             given = [role.model or getattr(config.llm.part, "model", None)]
             given += [getattr(config.llm.part, "adapter", None), (role.settings or {}).get("adapter")]
-            if folders := [Path(one) for one in given if one and Path(one).is_dir()]:
+            if folders := [Path(path) for path in given if path and Path(path).is_dir()]:
                 by_setting[f"roles.{name}"] = folders
     return by_setting
 

@@ -290,8 +290,8 @@ def questions_of(shard: tuple[int, int] | None, rows: Sequence[T]) -> Sequence[T
 
 def shards_of(run: Path) -> list[Path]:
     """Return the folders of a run's shards."""
-    found = [folder for folder in (run / SHARDS).glob("*-of-*") if (folder / "meta.json").is_file()]
-    return sorted(found, key=lambda folder: [int(number) for number in folder.name.split("-of-")][::-1])
+    folders = [folder for folder in (run / SHARDS).glob("*-of-*") if (folder / "meta.json").is_file()]
+    return sorted(folders, key=lambda folder: [int(number) for number in folder.name.split("-of-")][::-1])
 
 
 def shard_count(run: Path) -> int:
@@ -313,7 +313,7 @@ def seen_hash(question_id: str) -> str:
 def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
     """Return the hashes of the questions that train or validate; of a composed one (`a+b`) also of its sources."""
     ids = [id_ for part in parts.values() for name in ("train", "validation") for id_ in part.get(name, ())]
-    return frozenset(seen_hash(one) for id_ in ids for one in {id_, *id_.split("+")})
+    return frozenset(seen_hash(part) for id_ in ids for part in {id_, *id_.split("+")})
 
 
 def write_seen(folder: Path, seen: Iterable[str]) -> None:

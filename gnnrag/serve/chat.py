@@ -190,11 +190,11 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatB
     tokens = body.max_completion_tokens or body.max_tokens
     if body.response_format.type == "json_object":
         names = ("number", "title", "place", "passage", "sentence")
-        sources = [{name: getattr(one, name) for name in names} for one in answer.citations]
+        sources = [{name: getattr(citation, name) for name in names} for citation in answer.citations]
         data = {"answer": answer.text, "form": answer.form, "sources": sources}
         return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage, form=answer.form).cut_to(tokens)
     text, notes, quoted = answer.marked or _NO_ANSWER, [], dict[int, list[str]]()
-    for (number, at), group in groupby(answer.citations, key=lambda one: (one.number, one.at)):
+    for (number, at), group in groupby(answer.citations, key=lambda citation: (citation.number, citation.at)):
         citations = list(group)  # sentences that share a mark; the last one comes right before it
         last = citations[-1]
         page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(last.passage, safe='')}"

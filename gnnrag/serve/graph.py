@@ -132,10 +132,10 @@ class View:
             self._nodes[id_] = {"id": id_, "label": label, "type": kind, "degree": degree, "about": about}
         return id_
 
-    def join(self, one: str | None, other: str | None, label: str) -> None:
+    def join(self, source: str | None, target: str | None, label: str) -> None:
         """Add an edge between nodes that found room, or another label to the one that is there."""
-        if one is not None and other is not None and one != other:
-            edge = self._edges.setdefault((one, other), {"source": one, "target": other, "label": ""})
+        if source is not None and target is not None and source != target:
+            edge = self._edges.setdefault((source, target), {"source": source, "target": target, "label": ""})
             if label not in edge["label"]:
                 edge["label"] = f"{edge['label']}; {label}".removeprefix("; ")[:_LABEL]
 

@@ -10,12 +10,7 @@ import pytest
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities
-from gnnrag.retrievers.graphrag.reports import (
-    deepest,
-    fill_batches,
-    keep_points,
-    shuffled,
-)
+from gnnrag.retrievers.graphrag.reports import deepest, fill_batches, keep_points, shuffled
 
 
 def test_report_ranking_and_batching() -> None:

@@ -11,7 +11,7 @@ from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.io import write_jsonl
 from gnnrag.metrics.comparison import load_runs
-from gnnrag.pages.comparison import comparison_page
+from gnnrag.pages.comparison import build_model, render
 from gnnrag.run.evaluate import evaluate, write_metrics
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.indexes import REPOSITORY
@@ -33,7 +33,7 @@ def sample_runs(root: Path, methods: Sequence[str] = ("single", "bdtr"), *more: 
 
 def page_of(paths: Sequence[Path], file: Path, data: str | None = None) -> Path:
     """Write the page of runs and return its path."""
-    file.write_text(comparison_page(paths, load_runs(paths), data), "utf-8")
+    file.write_text(render(build_model(paths, load_runs(paths), data)), "utf-8")
     return file
 
 

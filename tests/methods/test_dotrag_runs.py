@@ -12,6 +12,7 @@ import yaml
 from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
+from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.methods.dotrag import search
 from gnnrag.run.evaluate import evaluate, needed_stages
@@ -110,8 +111,8 @@ def test_a_schema_may_name_more_than_the_graph_has(
     assert not metrics["failed"] and {row["usage"]["flags"]["schema_lacks"] for row in rows} == {1}
     assert caplog.text.count("the graph has no rating; these are not offered") == 1
     file.write_text("types: [{name: planet}]\n")
-    rows, metrics = answered(dots, f"method.schema_file={file}", "run.name=other")
-    assert metrics["failed"] == len(rows) and "types: the graph has no 'planet'" in rows[0]["error"]
+    with pytest.raises(DataError, match="types: the graph has no 'planet'"):
+        answered(dots, f"method.schema_file={file}", "run.name=other")
 
 
 def test_the_schema_of_metaqa_names_what_its_knowledge_base_has() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -93,25 +93,12 @@ class DotRAG(Method):
         return ("knowledge", "knowledge_vectors", *(("embeddings",) if self.passage_score == "cosine" else ()))
 
     def setup(self) -> None:
-        self.worker = Worker()
-        self.meaning = GraphCosines(self.index)
-        self.concepts, self.rules, self.judge, self.redirect = (self.roles[name] for name in self.role_names)
-
-    @cached_property
-    def graph(self) -> TypedGraph:
-        """The knowledge graph, by type."""
-        return TypedGraph(self.index.knowledge)
-
-    @cached_property
-    def schema(self) -> Schema:
-        """The types and predicates that prompts show. Raises DataError where the file does not fit the graph."""
+        """Prepare graph, schema and names. Raises DataError where `schema_file` does not fit the graph."""
         graph = self.index.knowledge
-        return load(Path(self.schema_file), graph) if self.schema_file else draft(graph)
-
-    @cached_property
-    def anchors(self) -> AnchorFinder:
-        """Concepts to anchors."""
-        return AnchorFinder(self.index.knowledge, self)
+        self.worker, self.meaning = Worker(), GraphCosines(self.index)
+        self.graph, self.anchors = TypedGraph(graph), AnchorFinder(graph, self)
+        self.schema: Schema = load(Path(self.schema_file), graph) if self.schema_file else draft(graph)
+        self.concepts, self.rules, self.judge, self.redirect = (self.roles[name] for name in self.role_names)
 
     async def start(self, question: Question, session: Session) -> State:
         """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""

@@ -273,7 +273,7 @@ class PhraseAligner:
         """Return the nodes each unit names; `expand` adds to the overlay: `off`, `edges`, or `both` (new nodes too)."""
         rows = []
         for unit in units:
-            around = self._around(unit.node)
+            around = self.graph.neighbours[unit.node]
             named_nodes: list[int] = []
             for phrase in unit.phrases:
                 nodes = list(self.nodes(phrase))
@@ -288,7 +288,7 @@ class PhraseAligner:
     def entities_of(self, node: int, named: Sequence[int]) -> list[int]:
         """Return the entity-like phrase nodes (`is_entity`) of a sentence's node that are not `named`."""
         known, first = set(named), self.graph.first_phrase
-        around = self._around(node)
+        around = self.graph.neighbours[node]
         return [
             n for n in around[around >= first].tolist() if n not in known and is_entity(self.graph.phrases[n - first])
         ]
@@ -306,10 +306,6 @@ class PhraseAligner:
         named_by_entities = {n for phrase in spellings if is_entity(phrase) for n in self.nodes(phrase)}
         dropped = {True: named - named_by_entities, False: named_by_entities}
         return list(dict.fromkeys(n for p in phrases for n in self.nodes(p) if n not in dropped[is_entity(p)]))
-
-    def _around(self, node: int) -> np.ndarray:
-        graph = self.graph.adjacency
-        return graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
 
 
 def is_entity(text: str) -> bool:
