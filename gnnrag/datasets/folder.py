@@ -126,7 +126,7 @@ def load_documents(
 
 
 def _unusable(relative: str, name: str, documents: Collection[str]) -> str:
-    """Return why a file is not even opened, empty where it is."""
+    """Return why a file is not opened; empty where it can be."""
     if Path(relative).suffix.lower() not in SUFFIXES:
         return "unsupported file type"
     if any("\udc80" <= character <= "\udcff" for character in relative):

@@ -165,5 +165,5 @@ class _Finder:
 
 
 def _squeezed(text: str) -> str:
-    """Return `text` with single spaces: one trailing blank must not lose a gold passage."""
+    """Return a text with single spaces, so that a trailing blank does not lose a gold passage."""
     return " ".join(text.split())

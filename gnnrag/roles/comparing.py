@@ -326,7 +326,11 @@ def compare(question: str, reading: Reading) -> Finding | None:
 
 
 def _ordered(form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding | None:
-    values = [_value(form.attribute, reading.texts[end], reading.passages[end].title) for end in ends]
+    read = {"birth": birth_date, "death": death_date, "lifespan": lifespan_days}.get(form.attribute)
+    values = [
+        read(reading.texts[end]) if read else release_date(reading.texts[end], reading.passages[end].title)
+        for end in ends
+    ]
     known = [i for i, value in enumerate(values) if value is not None]
     if len(known) < 2:  # nobody has died later than one who lives
         if form.attribute != "death" or not known:
@@ -336,11 +340,6 @@ def _ordered(form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding
     first = left > right if form.is_largest else left <= right
     sureness = 0.9 if left != right else 0.2
     return Finding(form.names[0 if first else 1], (), sureness, f"{form.attribute}: {left} / {right}")
-
-
-def _value(attribute: Attribute, text: str, title: str) -> DateKey | None:
-    read = {"birth": birth_date, "death": death_date, "lifespan": lifespan_days}.get(attribute)
-    return read(text) if read else release_date(text, title)
 
 
 def _same_country(form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding | None:

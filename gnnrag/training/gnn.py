@@ -86,24 +86,23 @@ class GNNSet(OpenSet):
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
-        questions = self.data.questions
+        questions, settings = self.data.questions, self.settings
 
         def progress(count: int) -> None:
             on_index(f"{self.name}: subgraphs", count, len(questions))
 
-        if self.settings.gnn.mode == "entity":
+        if settings.gnn.mode == "entity":
             if self.is_kb:
-                return EntitySet(questions, self.facts, self.settings.neighbourhood)
-            return SupportSet(questions, self.facts, self.settings.neighbourhood, self.settings.ranker)
+                return EntitySet(questions, self.facts, settings.neighbourhood)
+            return SupportSet(questions, self.facts, settings.neighbourhood, settings.ranker)
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
-        s = self.settings
-        key = [self.inputs["index"], s.gnn.features, s.gnn.seed_weight, to_plain(s.prune)]
-        folder = Path(s.cache) / self.name
-        return ExampleSet(questions, gold, lambda: self.preparer, folder, key, progress, s.gnn.node_text)
+        key = [self.inputs["index"], settings.gnn.features, settings.gnn.seed_weight, to_plain(settings.prune)]
+        folder = Path(settings.cache) / self.name
+        return ExampleSet(questions, gold, lambda: self.preparer, folder, key, progress, settings.gnn.node_text)
 
 
 def needed_stages(settings: TrainGNNConfig, index: IndexConfig) -> tuple[str, ...]:
-    """Return the index stages that training reads; stage 1 looks at no text but that of the relations."""
+    """Return the index stages that training reads; stage 1 (completion) reads no text but that of relations."""
     if settings.stage == "completion":
         return ENTITY_STAGES
     if settings.gnn.mode != "entity":

@@ -29,7 +29,7 @@ IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train
 
 @dataclass
 class Fitted:
-    """What a training came to; the weights are in folder `best` of the run."""
+    """The result of a training; its weights are in the folder `best` of the run."""
 
     kept_step: int
     kept_metrics: dict[str, float]  # of validation
@@ -37,14 +37,14 @@ class Fitted:
 
 
 class RunCallback(TrainerCallback):
-    """Writes a trainer's figures into the run, and lets all processes save and stop where one was asked to."""
+    """Writes a trainer's figures into the run; where one process is asked to stop, all of them save and stop."""
 
     def __init__(self, run: TrainingRun, context: RunContext) -> None:
         self.run, self.context = run, context
         self.is_stopped, self.start = False, time.perf_counter()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.run.cut(state.global_step)
+        self.run.forget_after(state.global_step)
         show = self.context.on_note
         self.run.on_row = lambda row: show(f"{self.run.path}, {progress_line(row, state.max_steps)}")
 
@@ -78,7 +78,7 @@ class LibraryTraining(RowsTraining):
     def fit(self, run: TrainingRun) -> Fitted | None:
         """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
 
-        A training that has ended is not gone on with: its `fitted.json` is returned.
+        Where the training had ended before, its `fitted.json` is returned.
         """
         self.best = run.path / "best"
         if (run.path / FITTED).is_file() and self.best.is_dir():
@@ -121,14 +121,14 @@ def common_arguments(folder: Path, seed: int, metric: str | None) -> dict[str, A
         "use_cpu": not has_gpu,
         "dataloader_pin_memory": has_gpu,
         "disable_tqdm": True,
-        "report_to": "none",  # `TrainingRun` tells the tracker
-        "restore_callback_states_from_checkpoint": True,  # the patience that is left
+        "report_to": "none",  # `TrainingRun` passes its rows to the tracker
+        "restore_callback_states_from_checkpoint": True,  # such as how much patience is left
         **(validated if metric else {}),
     }
 
 
 def newest_checkpoint(folder: Path) -> str | None:
-    """Return the newest whole checkpoint to go on from; half of one lacks the state, which is written last."""
+    """Return the newest whole checkpoint; an incomplete one lacks its state, which is written last."""
     steps = {}
     for path in folder.glob("checkpoint-*/trainer_state.json"):
         with suppress(ValueError, SafetensorError):

@@ -31,8 +31,8 @@ from gnnrag.training.report import means
 
 STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
-FITTED = "fitted.json"  # what such a trainer came to, once it has ended
-TRAINED = (STATE, BEFORE, CHECKPOINTS, FITTED, "best")  # any of them: the run has trained
+FITTED = "fitted.json"  # its result, once it has ended
+TRAINED = (STATE, BEFORE, CHECKPOINTS, FITTED, "best")  # a run with any of these has trained
 logger = logging.getLogger(__name__)
 Rows = dict[str, dict[str, float]]
 
@@ -75,8 +75,8 @@ class TrainingRun:
         is_main: bool = True,
     ) -> None:
         self.path, self.is_main = Path(path), is_main
-        self.on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # told about each row of metrics
-        self.tracker: Tracker | None = None  # told, too
+        self.on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # called with each row of metrics
+        self.tracker: Tracker | None = None  # gets these rows, too
         self._rows: Journal | None = None
         self._lock = ExitStack()
         if not is_main:
@@ -98,8 +98,8 @@ class TrainingRun:
             if self.tracker:
                 self.tracker.log({k: v for k, v in row.items() if k not in ("step", "seconds")}, row["step"])
 
-    def cut(self, step: int) -> None:
-        """Forget the metrics of later steps: a resumed run makes them again."""
+    def forget_after(self, step: int) -> None:
+        """Remove the metrics of later steps, which a resumed run repeats."""
         if self._rows is not None:
             self._rows.close()
             rows = read_journal(self.path / "metrics.jsonl")
@@ -140,7 +140,7 @@ class TrainingRun:
 
 @dataclass
 class TrainingState:
-    """How far a training is; saved with its weights."""
+    """The progress of a training; saved with its weights."""
 
     step: int = 0
     best: float = -math.inf
@@ -154,11 +154,11 @@ class TrainingState:
 
 
 class Trainer:
-    """Trains to the end. `stop` is called before each step; if it is true in any process, the state is saved.
+    """Trains a network, in place, until the last step, or until `stop` is true in any process; then it saves its state.
 
-    The items of a step depend only on its number, and processes take turns at them. Losses are summed and divided by
-    `batch_size`, which spans all processes. `model` is changed in place. `summarise` turns the metrics of all questions
-    into those of the validation.
+    `stop` is called before each step. The items of a step depend on its number alone, and are dealt out to the
+    processes in turn. The loss of a step is the sum over its items, divided by `batch_size`. `summarise` turns the
+    metrics of all validation questions into those of the validation.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Trainer:
         self.optimizer.zero_grad()
         self.state.loss += float(total)
         for name, value in trained_state(self.bare).items() if self.mean else ():
-            # The decay rises with the steps: a high one early on would keep the random initial weights in the mean.
+            # The decay rises with the steps: a high one would keep the initial weights in the mean for too long.
             decay = min(config.average, (1 + step) / (10 + step))
             self.mean[name].lerp_(value, 1 - decay) if value.is_floating_point() else self.mean[name].copy_(value)
 
@@ -295,7 +295,7 @@ class Trainer:
             self.optimizer.load_state_dict(state["optimizer"])
             self.mean = {name: value.to(self.accelerator.device) for name, value in state["mean"].items()}
             self.kept = state["kept"]
-        self.run.cut(self.state.step if state else -1)
+        self.run.forget_after(self.state.step if state else -1)
 
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:

@@ -62,12 +62,13 @@ class ReaderRowsConfig(MadeRowsConfig):
     unanswerable: Annotated[float, Ge(0), Lt(1)] = 0.15
 
 
-def opened(config: MadeRowsConfig) -> Iterator[tuple[str, Dataset]]:
-    """Yield the sets. Raises ConfigError where it is not said what is written, or of what; DataError: no such data."""
+def opened(config: MadeRowsConfig) -> Iterator[tuple[str, Dataset, dict[str, Passage]]]:
+    """Yield name, data and passages by id of each set. ConfigError: `out` or `sets` is missing; DataError: no data."""
     if not config.out or not config.sets:
         raise ConfigError("out=FILE and sets.NAME.path=FOLDER: give what is written, and what it is made from")
     for name, d in config.sets.items():
-        yield name, load_dataset(**vars(d))
+        data = load_dataset(**vars(d))
+        yield name, data, {passage.id: passage for passage in data.passages}
 
 
 def others(question: Question, passages: Sequence[Passage], count: int, salt: str) -> dict[str, Passage]:
@@ -168,8 +169,7 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
     `dropped` counts what gave no row: `unlinked` questions (nothing says their steps, or no passage is known for one),
     steps whose query has a `leak`, and those that are `repeated`.
     """
-    for name, data in opened(config):
-        passages = {passage.id: passage for passage in data.passages}
+    for name, data, passages in opened(config):
         for question in data.questions:
             ways = [(teacher, steps) for teacher, steps in steps_of(question, passages) if steps]
             dropped["unlinked"] += not ways
@@ -212,8 +212,7 @@ def verdicts_of(question: Question) -> list[tuple[str, str, bool]]:
 
 def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator[VerifierRow]:
     """Yield a row for each verdict on a claim; `dropped` counts the questions without one."""
-    for name, data in opened(config):
-        passages = {passage.id: passage for passage in data.passages}
+    for name, data, passages in opened(config):
         for question in data.questions:
             verdicts = verdicts_of(question) if question.type == "claim" else []
             dropped["without a verdict"] += not verdicts
@@ -239,8 +238,7 @@ def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[Rea
 
     Questions without an answer, or with more gold passages than a row shows, give none, and are counted.
     """
-    for name, data in opened(config):
-        passages = {passage.id: passage for passage in data.passages}
+    for name, data, passages in opened(config):
         of_title: dict[str, list[str]] = {}
         for passage in data.passages:
             of_title.setdefault(passage.title, []).append(passage.id)

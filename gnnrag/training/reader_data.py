@@ -83,7 +83,7 @@ class ReaderQuestion:
     retrieved: tuple[str, ...] = ()  # passages that a retriever finds, best first
 
 
-def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
+def single_hops(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
     """Return a question's single hops: sub-questions, `#1` filled in, and evidence triples as `subject >> relation`."""
     found, answers = [], {number: hop.answer for number, hop in enumerate(question.decomposition, start=1)}
     for hop in question.decomposition:
@@ -179,7 +179,7 @@ class ReaderSet(OpenSet):
 
     def hops(self, ids: Sequence[str]) -> list[ReaderQuestion]:
         titles = {p.id: p.title for p in self.data.passages}
-        return [hop for id_ in ids for hop in parts_of(self.questions[id_], self.retrieved[id_], titles)]
+        return [hop for id_ in ids for hop in single_hops(self.questions[id_], self.retrieved[id_], titles)]
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         return [self.index.passages[self.index.position[id_]] for id_ in ids]

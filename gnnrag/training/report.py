@@ -1,4 +1,4 @@
-"""What a training says of its model: the report on questions that it has not seen, and the model card."""
+"""Reports of trainings on questions that the model has not seen, and model cards."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def progress_line(row: Mapping[str, Any], steps: int) -> str:
-    """Return a row of metrics as a person reads it."""
+    """Return a row of metrics as a line for a terminal."""
     shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
     values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
     return f"step {row['step']} of {steps}, {row['seconds']:.0f} s: {values}"

@@ -227,11 +227,9 @@ def distinct(rows: Iterable[RowT]) -> list[RowT]:
     """Drop rows that repeat another one: the same question, passages and reply."""
     first: dict[Hashable, RowT] = {}
     for row in rows:
-        said: tuple[Hashable, ...]
-        if isinstance(row, ThoughtsRow):
-            said = (row.fast, row.slow, row.sufficient, row.earlier)
-        else:
-            said = (row.chain, row.selected)
+        said = tuple(
+            getattr(row, name, None) for name in ("fast", "slow", "sufficient", "earlier", "chain", "selected")
+        )
         first.setdefault((row.question_id, frozenset(p.id for p in row.passages), said), row)
     return list(first.values())
 

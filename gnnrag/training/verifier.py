@@ -100,7 +100,7 @@ class VerifierTraining(LibraryTraining):
             raise DataError("training data", f"no list of {', '.join(self.sets)} has both a positive and a negative")
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
-        samples = [s for rows in self.examples("validation").values() for row in rows if (s := self._sample(row))]
+        samples = [s for rows in self.examples("validation").values() for row in rows if (s := ranking_sample(row))]
         values = common_arguments(folder, config.seed, f"eval_{config.metric}" if samples else None)
         values["ddp_find_unused_parameters"] = False
         return CrossEncoderTrainer(
@@ -112,26 +112,14 @@ class VerifierTraining(LibraryTraining):
             callbacks=callbacks_of(callback, config.patience, samples),
         )
 
-    def _sample(self, row: VerifierRow) -> dict[str, Any] | None:
-        """Return a row for sentence-transformers' evaluator of rerankers; None where there is nothing to find."""
-        pairs, right = pairs_of(row.question, row.chain, [p.passage for p in seen_of(row)]), self._labels(row)
-        if not right.any():
-            return None
-        texts = np.array([text for _, text in pairs], dtype=object)
-        return {"query": pairs[0][0], "positive": texts[right].tolist(), "negative": texts[~right].tolist()}
-
-    def _labels(self, row: VerifierRow) -> np.ndarray:
-        """Return which of the passages that the verifier saw the teacher selected. Shape (seen,), bool."""
-        return np.array([p.id in row.selected for p in seen_of(row)], dtype=bool)
-
     def _scored(self, part: str) -> list[dict[str, Any]]:
         """Score the rows of a part, each process its share; every process gets all."""
         every = [(name, row) for name, rows in self.examples(part).items() for row in rows]
         scored = []
         for name, row in every[self.context.share]:
-            pairs = pairs_of(row.question, row.chain, [p.passage for p in seen_of(row)])
-            values = {"scores": np.array(scores_of(self.model, pairs)), "labels": self._labels(row)}
-            scored.append({"set": name, "id": row.question_id, **values})
+            pairs, labels = judged(row)
+            scores = np.array(scores_of(self.model, pairs))
+            scored.append({"set": name, "id": row.question_id, "scores": scores, "labels": labels})
         return self.context.gather(scored)
 
     def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
@@ -199,6 +187,21 @@ def merged(model: CrossEncoder, config: CrossEncoderConfig) -> CrossEncoder:
     return whole
 
 
+def judged(row: VerifierRow) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """Return the pairs of texts that the cross-encoder reads, and which the teacher selected, (len(pairs),) bool."""
+    seen = seen_of(row)
+    labels = np.array([passage.id in row.selected for passage in seen], dtype=bool)
+    return pairs_of(row.question, row.chain, [passage.passage for passage in seen]), labels
+
+
+def ranking_sample(row: VerifierRow) -> dict[str, Any] | None:
+    """Return a row for sentence-transformers' evaluator of rerankers; None where there is nothing to find."""
+    pairs, labels = judged(row)
+    texts = np.array([text for _, text in pairs], dtype=object)
+    row_texts = {"positive": texts[labels].tolist(), "negative": texts[~labels].tolist()}
+    return {"query": pairs[0][0], **row_texts} if labels.any() else None
+
+
 def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
     """Return query, documents (positives first) and their labels; None where a list lacks positives or negatives."""
     positives = [p.passage for p in row.passages if p.id in row.selected][: config.max_pairs - 1]
@@ -212,9 +215,10 @@ def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:
-    """Return the threshold of best mean recall@5 after promotion; ties: best F1 of what is selected, then the highest.
+    """Choose the threshold with the best mean recall@5 after promotion, on scores and labels of decisions.
 
-    `scored` are scores and labels of decisions. Without a positive among them, the `max_selected` best are selected.
+    Of equal ones, that with the best F1 of the selections is taken, then the highest. Where no label is positive, there
+    is no threshold, and the `max_selected` best are selected.
     """
     kept = [(scores, labels) for scores, labels in scored if labels.any()]
     if not kept:

@@ -20,7 +20,7 @@ from gnnrag.training.reader_data import (
     ShownConfig,
     draw_shown,
     make_example,
-    parts_of,
+    single_hops,
     windows_learned,
 )
 from gnnrag.types import GoldHop, Passage, Question
@@ -40,7 +40,7 @@ QUESTION = Question(
 
 
 def test_hops_are_filled_in_and_stand_in_their_own_passage() -> None:
-    first, second, triple = parts_of(QUESTION, ("c",), {p.id: p.title for p in PASSAGES})
+    first, second, triple = single_hops(QUESTION, ("c",), {p.id: p.title for p in PASSAGES})
     assert first.text == "Ada Lovelace >> father" and first.gold == ("a",)
     assert second.text == "Where did Lord Byron die?" and second.answers == ("Missolonghi",) and second.gold == ("b",)
     assert triple.text == "Lord Byron >> place of death" and triple.gold == ("b",)

@@ -74,7 +74,7 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
 
 
 def _section(item: tuple[tuple[str, ...], Block]) -> tuple[tuple[str, ...], str, int]:
-    """Return what passages do not go beyond: headings, a sheet, a row that has fields."""
+    """Return what all blocks of a passage have in common: headings, a sheet, and a row if it has fields."""
     path, block = item
     return path, block.part, block.at if block.fields else 0
 
@@ -112,7 +112,7 @@ def _pieces(text: str, longest: int) -> list[str]:
 
 
 def _with_leads(units: Sequence[_Unit]) -> list[_Unit]:
-    """Return units, those that end in a colon joined to what they lead to."""
+    """Join each unit that ends in a colon to the unit after it."""
     joined: list[_Unit] = []
     for unit in units:
         lead = joined[-1] if joined else None

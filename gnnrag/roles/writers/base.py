@@ -39,8 +39,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class ReportTask:
-    """A community to be reported on. No two ids may be equal, of whatever kind (the stage `reports` marks them by `e:`,
-    `r:` and `p:`): writers cite them as sources.
+    """A community to be reported on. All ids must differ, as writers cite them as sources; the stage `reports` begins
+    them by `e:`, `r:` and `p:`.
     """
 
     entities: tuple[tuple[str, str, str, str], ...]  # (id, name, type, description), most connected first

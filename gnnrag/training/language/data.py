@@ -1,4 +1,4 @@
-"""Settings of a language model's training, and rows of its role as tokens: what it is shown and what it is to say."""
+"""Settings of a language model's training, and its rows as conversations: a prompt, and the reply to be learned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModelConfig:
 
 @dataclass
 class CorpusConfig:
-    """Where the thoughts of a set are retrieved with, to measure what they bring."""
+    """The corpus and the retriever that rate the thoughts of a set."""
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
@@ -91,7 +91,7 @@ def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
 
 
 def chat(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
-    """Return the conversation about a row's decision, which ends with the teacher's reply; `prompt`: by another one."""
+    """Return the conversation of a row, up to the teacher's reply, by the role's prompt or the one named."""
     task: Any = task_of(row)
     if isinstance(row, VerifierRow):
         return verifier_chat(task, row.selected, prompt)

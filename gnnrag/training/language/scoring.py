@@ -1,4 +1,4 @@
-"""What replies are worth: what thoughts retrieve, pairs of them for DPO, rewards for GRPO, metrics of the report."""
+"""Ratings of replies: what thoughts retrieve, pairs of replies for DPO, rewards for GRPO, metrics of the report."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
 
 
 def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusRetriever | None) -> dict[str, float]:
-    """Compare two thoughts with the teacher's, and measure what they bring."""
+    """Compare two thoughts with the teacher's, and measure what their queries find."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
     pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
