@@ -290,7 +290,9 @@ class Index:
         self, question: str, tell: Callable[[Any], None] | None = None, **options: Unpack[AskOptions]
     ) -> Answer:
         text, history, condition = _text(question), options.pop("history", ()), options.pop("filter", None)
-        turns = [(turn.question, turn.text) if isinstance(turn, Answer) else turn for turn in history]
+        turns: list[Any] = [(turn.question, turn.text) if isinstance(turn, Answer) else tuple(turn) for turn in history]
+        if wrong := [turn for turn in turns if len(turn) != 2 or not all(isinstance(part, str) for part in turn)]:
+            raise ConfigError(f"history={wrong[0]!r:.80}: give answers, or pairs of a question and its answer")
         shared, limits = split_limits(_dots(**options))  # type: ignore[misc]  # history and filter are taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]

@@ -43,7 +43,13 @@ PACKAGES: Mapping[str, str] = {
     "role": "gnnrag.roles",
     "writer": "gnnrag.roles.writers",
 }
-BASES = {"retriever": "Retriever", "method": "Method", "llm": "Backend", "role": "Role", "writer": "Role"}
+BASES: Mapping[str, str] = {
+    "retriever": "gnnrag.retrievers.base:Retriever",
+    "method": "gnnrag.methods.base:Method",
+    "llm": "gnnrag.llm.base:Backend",
+    "role": "gnnrag.roles.base:Role",
+    "writer": "gnnrag.roles.base:Role",
+}
 _GRAPHSEARCH = ("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
 _DOTRAG = ("concepts", "rules", "path_judge", "redirect")
 HOMES: Mapping[tuple[str, str], str] = {
@@ -137,7 +143,8 @@ def _imported(kind: str, import_path: str) -> type:
     module, _, attribute = import_path.partition(":")
     try:
         cls = getattr(import_module(module), attribute)
-        base = getattr(import_module(f"{PACKAGES[kind]}.base"), BASES[kind])
+        home, _, base_name = BASES[kind].partition(":")
+        base = getattr(import_module(home), base_name)
         if not issubclass(cls, base):
             raise AttributeError(f"{attribute} is no {kind}; derive it from {base.__module__}.{base.__name__}")
     except (ImportError, AttributeError, TypeError) as error:

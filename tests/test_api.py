@@ -217,6 +217,9 @@ def test_a_follow_up_is_asked_as_a_question_of_its_own(index: Index) -> None:
     pairs = [("Who directed Solaris?", "Andrei Tarkovsky")]
     again = index.ask("Where was he born?", method="single", retriever="bm25", history=pairs)
     assert again.text == "Zavrazhye" and again.question == second.question
+    for wrong in ([("a", "b", "c")], [("a", 1)]):
+        with pytest.raises(ConfigError, match="history="):
+            index.ask("Where was he born?", history=wrong)  # type: ignore[arg-type]
 
 
 def test_evaluating(index: Index, folder: Path) -> None:

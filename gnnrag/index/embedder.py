@@ -30,7 +30,7 @@ from gnnrag.text.normalise import find_words
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
-_FEW = 500  # vectors of calls with at most so many texts are cached: questions meet the same statements again
+FEW = 500  # vectors of calls with at most so many texts are cached: questions meet the same statements again
 _KEPT = 16_384  # vectors in that cache
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
 _DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
@@ -53,12 +53,19 @@ class Embedder(Protocol):
         ...
 
 
-@lru_cache(maxsize=2)  # loading one takes seconds; the states of an index share it
 def make_embedder(config: EmbedderConfig) -> Embedder:
     """Build the embedder that `config` names. Raises ConfigError where it is not there."""
     if config.model == "hash":
         return HashEmbedder()
-    return StaticEmbedder() if config.model == "static" else SentenceEmbedder(config)
+    if config.model == "static":
+        return StaticEmbedder()
+    return _shared(config, model_folder(config.model)[1] if is_folder(config.model) else "")
+
+
+@lru_cache(maxsize=2)  # loading one takes seconds; the states of an index share it
+def _shared(config: EmbedderConfig, weights: str) -> SentenceEmbedder:
+    """Return the embedder of a model; a folder has another one when its `weights` change."""
+    return SentenceEmbedder(config)
 
 
 class HashEmbedder(Embedder):
@@ -189,8 +196,10 @@ class SentenceEmbedder(Embedder):
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         if is_query:
-            texts = [self.query_prefix + text for text in texts]
-        if not 0 < len(texts) <= _FEW:
+            with self._lock:  # it may load the model
+                prefix = self.query_prefix
+            texts = [prefix + text for text in texts]
+        if not 0 < len(texts) <= FEW:
             return self._encode(texts)
         keys = [hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest() for text in texts]
         known = self._kept  # threads share it: it is replaced, never changed
@@ -272,9 +281,13 @@ def quiet_loading() -> Iterator[None]:
     """Hide transformers' progress bar for loading weights, which would overwrite that of the script."""
     from transformers.utils import logging as transformers_logging
 
+    is_shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
-    yield
-    transformers_logging.enable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_shown:
+            transformers_logging.enable_progress_bar()
 
 
 def uncut_tokeniser(folder: Path) -> Any:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
+
+from annotated_types import Ge, Le
 
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import QUOTED, Answer, ReaderTask
-from gnnrag.roles.reader import BORNE_OUT, PromptedReader, Sentences
+from gnnrag.roles.reader import BORNE_OUT, PromptedReader, Sentences, places_of
 from gnnrag.roles.tables import TABLE
 from gnnrag.roles.tuned.reader import LIKELIEST, OfflineReader
 from gnnrag.session import Session
+from gnnrag.text.normalise import lower_words
 from gnnrag.text.questions import answer_style
 from gnnrag.text.sentences import split_sentences
-from gnnrag.text.support import content_stems, inverse_frequencies, said, support, windows
+from gnnrag.text.support import Said, content_stems, inverse_frequencies, said, support, without_citations
 from gnnrag.types import Passage
 
 # Models below two billion parameters answer what the passages do not say, in words that stand there: with .5, 26 of the
@@ -30,11 +34,13 @@ class CheckedReader(PromptedReader):
     """
 
     abstain: bool = True
-    least_support: float | None = None  # see `borne_out`; null: .95 for models below two billion parameters, .5 above
+    # see `borne_out`; null: .95 for models that get small prompts, else .5
+    least_support: Annotated[float, Ge(0), Le(1)] | None = None
 
     def setup(self) -> None:
         super().setup()
         self._own = set_up(OfflineReader(), index=self.index)
+        self.fingerprint = self._own.fingerprint
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         if task.style == "short":
@@ -42,15 +48,16 @@ class CheckedReader(PromptedReader):
         own = await self._own(task, session)
         is_sure = bool(own.text) and own.thought != QUOTED
         is_span, is_small = own.thought == LIKELIEST, self.backend.wants_small
-        if is_sure and not is_span and (is_small or own.thought == TABLE):
+        if not task.passages or (is_sure and not is_span and (is_small or own.thought == TABLE)):
             return own
         style = task.style or answer_style(task.question.text)
         worded = await super().__call__(replace(task, style="sentence" if style == "short" else style), session)
-        if worded.text and not (is_sure and is_small and own.text.casefold() not in worded.text.casefold()):
+        says = f" {lower_words(own.text)} " in f" {lower_words(without_citations(worded.text))} "
+        if worded.text and (says or not (is_sure and is_small)):
             return worded
         return replace(own, flags=(*own.flags, *(flag for flag in worded.flags if flag != "abstained")))
 
-    def said(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
+    def kept(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
         least = self.least_support
         if least is None:
             least = BORNE_OUT_SMALL if self.backend.wants_small else BORNE_OUT
@@ -61,16 +68,21 @@ def borne_out(sentences: Sentences, passages: Sequence[Passage], least: float) -
     """Return the sentences that a passage bears out, each with those of its passages that do, or else the first one.
 
     To bear it out, three sentences in a row, with the title, have at least the share `least` of its words by inverse
-    document frequency, its numbers and names, and deny something where it does.
+    document frequency, its numbers and names, and deny something where it does. The first word is a name, too, unless
+    a passage has it in lower case.
     """
     weight = inverse_frequencies(passage.content for passage in passages)
-    places = []
-    for passage in passages:
-        title = content_stems(passage.title)
-        places.append([replace(place, stems=place.stems | title) for place in windows(passage.text)])
+    places = [places_of(passage) for passage in passages]
+    common = frozenset(word for passage in passages for word in passage.text.split() if word.islower())
+
+    def read(sentence: str) -> Said:
+        first = sentence.split()[0].strip(",;:")
+        names = frozenset() if first.lower() in common else content_stems(first)
+        return replace(said(sentence), names=said(sentence).names | names)
+
     kept = []
     for text, numbers in sentences:
-        parts = [part for each in split_sentences(text) if (part := said(each)).stems]
+        parts = [part for each in split_sentences(text) if (part := read(each)).stems]
         by = [
             number
             for number, each in enumerate(places, start=1)

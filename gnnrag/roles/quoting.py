@@ -2,7 +2,7 @@
 
 The fit of a statement is a weighted sum: the cosine of its embedding and the question's, the share of the question's
 words (by idf) in statement and title, and their share in the whole passage. Statements are chosen by maximal marginal
-relevance (Carbonell and Goldstein, SIGIR 1998). They stand in reading order, those of the best one's passage first.
+relevance (Carbonell and Goldstein, SIGIR 1998). The best one comes first, the others in the order of the passages.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from gnnrag.index.embedder import FEW
 from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
@@ -210,7 +211,9 @@ class Quoter:
         scores -= LEANING * np.array([len(unit.said) > 1 for unit in units])
         if self.index is not None:
             (wanted,) = self.index.embedder.encode([question], is_query=True)
-            scores += self.index.embedder.encode([unit.text for unit in units]) @ wanted
+            texts = [unit.text for unit in units]
+            parts = [self.index.embedder.encode(texts[i : i + FEW]) for i in range(0, len(texts), FEW)]
+            scores += np.concatenate(parts) @ wanted
         return np.round(scores, 4)
 
     def _share(self, asked: frozenset[str], stems: frozenset[str]) -> float:
@@ -256,10 +259,7 @@ def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
 
 
 def in_order(units: Sequence[Unit]) -> list[tuple[int, Statement]]:
-    """Return distinct (passage, statement) in reading order, those of the best unit's passage first.
-
-    Within a passage what came later may lean on what came before: "The company", "Its".
-    """
-    best = units[0].passage
-    rows = sorted(units, key=lambda unit: (unit.passage != best, unit.passage, unit.said[-1].position))
-    return list({one.text: (unit.passage, one) for unit in rows for one in unit.said}.values())
+    """Return distinct (passage, statement): the best unit's, then others of its passage, then the other passages'."""
+    first, *rest = units
+    rest = sorted(rest, key=lambda unit: (unit.passage != first.passage, unit.passage, unit.said[-1].position))
+    return list({one.text: (unit.passage, one) for unit in (first, *rest) for one in unit.said}.values())

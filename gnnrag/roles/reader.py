@@ -30,7 +30,7 @@ from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.questions import answer_style, is_yes_no
 from gnnrag.text.sentences import split_sentences
-from gnnrag.text.support import inverse_frequencies, said, support, windows, without_citations
+from gnnrag.text.support import Said, inverse_frequencies, said, support, windows, without_citations
 from gnnrag.types import Passage
 
 _THOUGHT = re.compile(r"^\W*thought\s*:\s*", re.IGNORECASE)
@@ -96,10 +96,10 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
                 sentences, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
             except MalformedError:
                 return Answer("", flags=("reader_failed",))
-        answer = cited_answer(self.said(sentences, task.passages), task.passages)
+        answer = cited_answer(self.kept(sentences, task.passages), task.passages)
         return replace(answer, flags=(*flags, *answer.flags, *(() if answer.text else ("abstained",))))
 
-    def said(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
+    def kept(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
         """Return which sentences of a reply are said, with the numbers of their passages: here all of them."""
         return sentences
 
@@ -161,10 +161,19 @@ def parse_cited(text: str, count: int, question: str = "", is_strict: bool = Tru
     return [(each, tuple(n for n in numbers if 1 <= n <= count)) for each, numbers in sentences]
 
 
+def places_of(passage: Passage) -> list[Said]:
+    """Return what each run of up to three sentences of a passage says together with the title."""
+    title = said(passage.title)
+    return [
+        Said(place.stems | title.stems, place.numbers | title.numbers, place.names | title.names, place.is_negated)
+        for place in windows(passage.text)
+    ]
+
+
 def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Sequence[Passage]) -> Answer:
     """Return the answer that sentences make; one that no passage it names bears out counts as `unsupported`."""
     weight = inverse_frequencies(passage.content for passage in passages)
-    places = [windows(passage.content) for passage in passages]
+    places = [places_of(passage) for passage in passages]
     citations, sentences = [], list(sentences)
     for text, numbers in sentences:
         # Of several sentences in one each must be there.

@@ -100,6 +100,7 @@ class Roles(Mapping[str, Any]):
             if digests := {p.prompt.name: p.prompt.digest for p in role.prompters}:
                 weights = role.prompters[0].backend.identity.get("weights")
                 prompts[name] = digests | ({"weights": str(weights)} if weights else {})
+                prompts[name] |= {"trained part": role.fingerprint} if role.fingerprint else {}
             elif role.fingerprint:
                 prompts[name] = {"weights": str(role.fingerprint)}
         return prompts

@@ -240,10 +240,11 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
         impl = implementation(config.roles, name)
         if impl == "tuned" or (name, impl) == ("reader", "offline"):  # the reader without a model is trained, too
             by_setting[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
-        elif impl == "prompted":
+        elif impl in ("prompted", "checked"):
             given = [role.model or getattr(config.llm.part, "model", None)]
             given += [getattr(config.llm.part, "adapter", None), (role.settings or {}).get("adapter")]
-            if folders := [Path(path) for path in given if path and Path(path).is_dir()]:
+            folders = [Path(path) for path in given if path and Path(path).is_dir()]
+            if folders := folders + [shipped_folder(name)] * (impl == "checked"):  # the reader beside the model
                 by_setting[f"roles.{name}"] = folders
     return by_setting
 
@@ -386,7 +387,7 @@ def check_fit(config: EvaluateConfig) -> None:
     A method asks certain channels, and tuned thoughts ask by vector.
     """
     is_tuned = implementation(config.roles, "thoughts") == "tuned" and "thoughts" in asked_roles(config)
-    by_vector = is_tuned and made_role(config.roles, "thoughts").asks_in_vectors
+    by_vector = is_tuned and (thoughts := made_role(config.roles, "thoughts")).asks_in_vectors(thoughts.path)
     for where, (method, retriever) in zip(("", *config.method.part.routes), pairs(config), strict=True):
         wanted = method.part.asked_channels
 

@@ -86,7 +86,7 @@ class GNNSet(OpenSet):
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
-        questions, settings = self.data.questions, self.settings
+        questions, settings = list(self.questions.values()), self.settings
 
         def progress(count: int) -> None:
             on_index(f"{self.name}: subgraphs", count, len(questions))

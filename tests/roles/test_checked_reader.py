@@ -32,10 +32,11 @@ PIERS = (
         ("The pier is lit at night.", (1,), None),
         ("Birch Pier has a restaurant beside its lamp.", (2,), None),
         ("Yes.", (1,), None),
+        ("Erna Falk built it in 1911.", (2,), None),  # nor is a name the first word
     ],
 )
 def test_only_what_a_passage_bears_out_is_said(text: str, named: tuple[int, ...], by: tuple[int, ...] | None) -> None:
-    assert borne_out([(text, named)], PIERS, 0.95) == ([(text, by)] if by else [])
+    assert borne_out([(text, named)], PIERS, 0.5 if "Falk" in text else 0.95) == ([(text, by)] if by else [])
 
 
 OWN = Answer("1911", ("b",), 0.9, LIKELIEST)
@@ -61,6 +62,8 @@ def test_the_model_words_what_the_passages_say_and_the_trained_reader_the_rest(
     own: Answer, reply: str, is_small: bool, text: str, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Own:
+        fingerprint = ""
+
         def setup(self) -> None:
             pass
 
@@ -74,6 +77,11 @@ def test_the_model_words_what_the_passages_say_and_the_trained_reader_the_rest(
     asked = ask(CheckedReader(), task, json.dumps({"sentences": [{"text": reply, "passages": [number]}]}), index=None)
     assert asked.result.text == text and len(asked.requests) == calls
     assert not calls or "Length: one or two sentences" in asked.shown()
+
+
+def test_without_passages_the_model_is_not_asked() -> None:
+    asked = ask(CheckedReader(), ReaderTask(Question("q", "Who built it?"), (), style=None), "Answer: I", index=None)
+    assert asked.result.text == "" and not asked.requests
 
 
 def test_a_short_answer_is_the_prompted_readers(monkeypatch: pytest.MonkeyPatch) -> None:

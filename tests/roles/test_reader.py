@@ -90,7 +90,8 @@ QUESTION = Question("q", "Who?", ("Ada", "Ada Bloom"), gold=("b", "a"), decompos
     ],
 )
 def test_the_oracle_requires_the_gold_passages(question: Question, ids: str, answer: Answer) -> None:
-    assert OracleReader().read(ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))) == answer
+    task = ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))
+    assert ask(OracleReader(), task).result == answer
 
 
 @pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends", '{"answer": true}'])
