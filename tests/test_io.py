@@ -7,16 +7,7 @@ import sys
 import pytest
 
 from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.io import (
-    Journal,
-    digest,
-    exclusive_lock,
-    read_journal,
-    write_atomic,
-    write_folder,
-    write_json,
-    write_jsonl,
-)
+from gnnrag.io import Journal, digest, exclusive_lock, read_journal, write_atomic, write_folder, write_json, write_jsonl
 
 
 def test_digest_ignores_key_order_and_sees_everything_else():

@@ -144,10 +144,7 @@ def test_the_writers_of_an_index_are_told(
 
 
 def test_any_flag_is_counted_and_limits_are_shares() -> None:
-    rows = [
-        {"calls": 4, "odd_flag": 2, "triples_partial": 1},
-        {"calls": 6, "llm_error": 1, "late_marker": 6},
-    ]
+    rows = [{"calls": 4, "odd_flag": 2, "triples_partial": 1}, {"calls": 6, "llm_error": 1, "late_marker": 6}]
     found = by_role(Prediction("q", "", (), (), 0, {"roles": {"triples": row}}, 0.0) for row in rows)
     want = {"asked": 11, "bad": 1, "calls": 10, "errors": 1, "fallback": 1}
     want |= {"odd_flag": 2, "late_marker": 6}

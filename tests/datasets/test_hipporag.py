@@ -160,10 +160,7 @@ def test_duplicates_keep_the_first_and_carry_gold(release):
     corpus = [{"title": "Empty", "text": " "}, *CORPUS, CORPUS[0], CORPUS[0]]
     dataset = load_dataset(release([TWO_WIKI], corpus))
     assert [p.id for p in dataset.passages] == ["toy-1", "toy-2", "toy-3", "toy-4"]
-    assert {why: len(names) for why, names in dataset.skipped.items()} == {
-        "empty passage": 1,
-        "duplicate passage": 2,
-    }
+    assert {why: len(names) for why, names in dataset.skipped.items()} == {"empty passage": 1, "duplicate passage": 2}
     assert dataset.skipped["duplicate passage"][0] == "toy-5 (same as toy-1)"
     assert dataset.questions[0].gold == ("toy-1",)
 
@@ -181,12 +178,7 @@ def test_gold_that_is_not_in_the_corpus(release, title, count):
     path = release([TWO_WIKI, lost])
     with pytest.raises(DataError) as caught:
         load_dataset(path)
-    for part in (
-        "toy.json",
-        "question 'lost' (number 1)",
-        repr(title),
-        f"{count} passages have its title",
-    ):
+    for part in ("toy.json", "question 'lost' (number 1)", repr(title), f"{count} passages have its title"):
         assert part in str(caught.value)
 
 

@@ -139,9 +139,6 @@ TEXT = (
     ],
 )
 def test_a_statement_is_found_where_its_words_are(novels, statement, gold):
-    documents = [
-        {"corpus_name": "log", "context": TEXT},
-        {"corpus_name": "other", "context": "Nothing of note."},
-    ]
+    documents = [{"corpus_name": "log", "context": TEXT}, {"corpus_name": "other", "context": "Nothing of note."}]
     row = NOVEL_QUESTIONS[0] | {"source": "log", "evidence": [statement]}
     assert load_dataset(novels([row], documents) / "novel", chunk_words=18).questions[0].gold == gold

@@ -150,12 +150,7 @@ def test_a_training_starts_from_a_released_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record, changes, embedder, problem",
     [
-        (
-            said(aggregate_func="mean", short_cut="yes"),
-            {},
-            "all-mpnet-base-v2",
-            "gnn.aggregate is 'mean'",
-        ),
+        (said(aggregate_func="mean", short_cut="yes"), {}, "all-mpnet-base-v2", "gnn.aggregate is 'mean'"),
         (said(aggregate_func="sum", short_cut=False), {}, "all-mpnet-base-v2", "gnn.shortcut is False"),
         (NAMED, {"upstream_direction": False}, "all-mpnet-base-v2", "gnn.upstream_direction is True, needed is False"),
         (NAMED, {"dim": 8}, "all-mpnet-base-v2", "gnn.dim is 4, needed is 8"),

@@ -9,13 +9,7 @@ import torch
 from gnnrag.arrays import Lists
 from gnnrag.gnn import LossConfig, RankerConfig
 from gnnrag.gnn.model import Incidence, rank_passages
-from gnnrag.gnn.stages import (
-    Candidates,
-    listwise_loss,
-    retrieval_loss,
-    softmax_loss,
-    weighted_bce,
-)
+from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, softmax_loss, weighted_bce
 
 CONFIG = LossConfig()
 

@@ -21,10 +21,7 @@ SETTINGS: dict[str, list[list[str]]] = {
     "react": [["retriever=bm25", "method.answer=reader"]],
     "search_r1": [["retriever=bm25", "method.answer=reader"]],
     "r1_searcher": [["retriever=bm25", "method.answer=reader"]],
-    "dotrag": [
-        ["retriever=dense"],
-        ["retriever=dense", "method.set_questions=always", "method.early_stop=false"],
-    ],
+    "dotrag": [["retriever=dense"], ["retriever=dense", "method.set_questions=always", "method.early_stop=false"]],
 }
 RETRIEVER_SETTINGS = {name: ["method=single", f"retriever={name}"] for name in RETRIEVERS}
 RETRIEVER_SETTINGS["hipporag"] += ["retriever.names=role"]

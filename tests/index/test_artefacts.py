@@ -157,8 +157,7 @@ class TestEdits:
         assert list(Index(tmp_path / "i").passages) == list(CORPUS)
 
     @pytest.mark.parametrize(
-        "file",
-        ["faq.jsonl:42.txt", "faq.jsonl:sub/a.md", "x/faq.jsonl:1.csv", "faq.jsonl: a.txt", "FAQ.JSONL:b.md"],
+        "file", ["faq.jsonl:42.txt", "faq.jsonl:sub/a.md", "x/faq.jsonl:1.csv", "faq.jsonl: a.txt", "FAQ.JSONL:b.md"]
     )
     def test_a_file_called_as_a_record_is_no_part_of_that_file(self, tmp_path, file):
         """What a passage was cut from is its field `source`, not read back from its id."""

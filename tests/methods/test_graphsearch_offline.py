@@ -23,12 +23,7 @@ from gnnrag.methods.graphsearch.offline import (
     OracleRefiner,
     OracleSubAnswerer,
 )
-from gnnrag.methods.graphsearch.roles import (
-    ContextTask,
-    SubQueryTask,
-    View,
-    parse_triples,
-)
+from gnnrag.methods.graphsearch.roles import ContextTask, SubQueryTask, View, parse_triples
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.decomposer import OfflineDecomposer

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.methods.graphsearch import GraphSearch, SideState
-from gnnrag.methods.graphsearch.roles import (
-    cited_numbers,
-    parse_draft,
-    parse_expansion,
-    parse_triples,
-    parse_verdict,
-)
+from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_expansion, parse_triples, parse_verdict
 from gnnrag.parts import from_settings
 from gnnrag.roles.decomposer import parse_linked, parse_triple_parts
 from gnnrag.roles.prompting import MalformedError

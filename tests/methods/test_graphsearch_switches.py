@@ -31,12 +31,7 @@ LONG = " ".join(f"w{i:03}" for i in range(400))
 
 @pytest.mark.parametrize(
     "expand_on, expanded",
-    [
-        ("reject", ["relational"]),
-        ("accept", ["semantic"]),
-        ("always", ["semantic", "relational"]),
-        ("never", []),
-    ],
+    [("reject", ["relational"]), ("accept", ["semantic"]), ("always", ["semantic", "relational"]), ("never", [])],
 )
 def test_what_sets_off_an_expansion(expand_on: str, expanded: list[str]) -> None:
     _, session = run_search(scripted(), reflection__expand_on=expand_on)

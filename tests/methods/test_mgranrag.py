@@ -102,10 +102,7 @@ def test_every_preset_and_ablation_runs(index, preset, ablate):
 
 
 def test_offline_and_oracle_roles(index):
-    for extractor, wanted in (
-        (OfflineEvidenceExtractor(), {"p0"}),
-        (OracleEvidenceExtractor(), {"p0", "p1"}),
-    ):
+    for extractor, wanted in ((OfflineEvidenceExtractor(), {"p0"}), (OracleEvidenceExtractor(), {"p0", "p1"})):
         decomposer = set_up(OfflineDecomposer(), index=index)
         roles = {"decomposer": decomposer, "evidence_extractor": set_up(extractor, index=index)}
         method = set_up(MGranRAG(iterations=2), index=index, roles=roles)

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrag.config import LongAnswersConfig
-from gnnrag.metrics.long_answers import (
-    Material,
-    compare_texts,
-    cut,
-    is_compared,
-    is_long,
-    is_sentence,
-)
+from gnnrag.metrics.long_answers import Material, compare_texts, cut, is_compared, is_long, is_sentence
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.types import Passage, Prediction, Question
 

@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.metrics.statistics import (
-    bootstrap_interval,
-    mcnemar,
-    paired_difference,
-)
+from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, paired_difference
 
 
 def test_interval_equals_a_plain_loop():

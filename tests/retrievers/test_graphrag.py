@@ -19,11 +19,7 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import ANSWER
-from gnnrag.retrievers.graphrag import (
-    NO_DATA,
-    GraphRAGGlobalRetriever,
-    GraphRAGLocalRetriever,
-)
+from gnnrag.retrievers.graphrag import NO_DATA, GraphRAGGlobalRetriever, GraphRAGLocalRetriever
 from gnnrag.retrievers.graphrag.report_roles import (
     OfflineReduce,
     Point,
@@ -141,10 +137,7 @@ def first_ids(request: Request) -> list[str]:
 
 class TestGlobal:
     def roles(self, points: Any, reduce: Any = None) -> dict[str, Any]:
-        return {
-            "report_points": Scripted("report_points", *points),
-            "report_reduce": reduce or set_up(OfflineReduce()),
-        }
+        return {"report_points": Scripted("report_points", *points), "report_reduce": reduce or set_up(OfflineReduce())}
 
     def test_every_batch_is_asked_and_the_points_are_reduced_in_order(self, index: Index) -> None:
         """The map-reduce order, with a scripted model."""

@@ -68,8 +68,7 @@ def test_what_is_an_entity(index: Index) -> None:
 
 
 @pytest.mark.parametrize(
-    ("adjacent", "pairs"),
-    [(None, [[6, 7]]), ("all", [[i, i + 1] for i in range(7)]), ("none", [])],
+    ("adjacent", "pairs"), [(None, [[6, 7]]), ("all", [[i, i + 1] for i in range(7)]), ("none", [])]
 )
 def test_which_passages_are_neighbours(index: Index, adjacent: str | None, pairs: list[list[int]]) -> None:
     assert make(index, adjacent=adjacent).joined.tolist() == pairs

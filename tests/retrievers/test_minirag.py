@@ -83,8 +83,7 @@ def test_q_mr_2_fixed_maps_an_unknown_type_to_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "mentions",
-    [Mentions(), Mentions((), ("person",)), Mentions(("zzz",)), Mentions(("Alice", "zzz"), ("person",))],
+    "mentions", [Mentions(), Mentions((), ("person",)), Mentions(("zzz",)), Mentions(("Alice", "zzz"), ("person",))]
 )
 def test_q_mr_6_released_returns_nothing_without_a_mention_that_hits(mentions: Mentions) -> None:
     ranking = ask(MiniRAGRetriever, golden(), "mentions", mentions, profile="released")

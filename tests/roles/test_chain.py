@@ -50,10 +50,7 @@ def test_text_is_passed_on_and_the_prompt_shows_thoughts_and_passages() -> None:
     assert "- A?\n- B?" in asked.shown() and '<passage id="1" title="T">' in asked.shown()
 
 
-@pytest.mark.parametrize(
-    "reply",
-    ["Q is the question?", "Thought:", "The answer is:"],
-)
+@pytest.mark.parametrize("reply", ["Q is the question?", "Thought:", "The answer is:"])
 def test_thoughts_stand_in_for_a_chain_that_says_nothing(reply: str) -> None:
     asked = ask(PromptedChain(), TASK, reply)
     assert asked.result == Chain("A?\nB?", flags=("chain_failed",))

@@ -61,11 +61,7 @@ def test_offline_writers_keep_their_batches():
     assert IndexTasks(settings("report")).batch("report", 4) == 4
 
 
-REFUSALS = [
-    RejectedError("status 400: no"),
-    ContextLengthError("status 413: too long"),
-    Reply("", "content_filter"),
-]
+REFUSALS = [RejectedError("status 400: no"), ContextLengthError("status 413: too long"), Reply("", "content_filter")]
 ENTITIES = (("e1", "Tarn", "place", "a town"), ("e2", "Tarn (Town)", "place", "a town"))
 
 

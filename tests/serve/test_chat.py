@@ -161,10 +161,7 @@ DOCUMENTED: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": "You are helpful."},
         {"role": "user", "content": "Who directed Solaris?"},
-        {
-            "role": "assistant",
-            "content": "Andrei Tarkovsky [1]\n\nSources:\n[1] solaris: Solaris was directed by ...",
-        },
+        {"role": "assistant", "content": "Andrei Tarkovsky [1]\n\nSources:\n[1] solaris: Solaris was directed by ..."},
         {"role": "user", "content": [{"type": "text", "text": "Where was he born?"}]},
     ],
     "stream_options": {"include_usage": True},

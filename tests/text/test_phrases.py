@@ -46,11 +46,7 @@ ROWS = [
         {"Philadelphia in", "Philadelphia in the", "century"},
         {"Philadelphia", "century"},
     ),
-    (
-        "a/DET well/ADV -/PUNCT known/VERB literary/ADJ periodical/NOUN",
-        {"well-", "periodical"},
-        {"periodical"},
-    ),
+    ("a/DET well/ADV -/PUNCT known/VERB literary/ADJ periodical/NOUN", {"well-", "periodical"}, {"periodical"}),
     ("Paris/PROPN in/ADP the/DET spring/NOUN", {"Paris in the spring"}, {"Paris in the spring"}),
     ("It/PRON of/ADP ./PUNCT", {"It of"}, {"It"}),
     (
@@ -82,10 +78,7 @@ def test_clean_keeps_the_start_of_a_recognised_name():
     ("sentence", "expected"),
     [
         ("She was the chief queen of King Thado (r. 1426-1440).", ["King Thado", "1426", "1440"]),
-        (
-            "The University of Southampton was founded in 1862",
-            ["University of Southampton", "Southampton", "1862"],
-        ),
+        ("The University of Southampton was founded in 1862", ["University of Southampton", "Southampton", "1862"]),
         ("Bob and Lucy went to New York City", ["Bob and Lucy", "Bob", "Lucy", "New York City"]),
         ("He died 11 November 875 in Metz.", ["11 November 875", "875", "Metz"]),
         ("When Neville Stanton's employer was founded", ["Neville Stanton"]),
