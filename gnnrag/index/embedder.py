@@ -59,13 +59,7 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
         return HashEmbedder()
     if config.model == "static":
         return StaticEmbedder()
-    return _shared(config, model_folder(config.model)[1] if is_folder(config.model) else "")
-
-
-@lru_cache(maxsize=2)  # loading one takes seconds; the states of an index share it
-def _shared(config: EmbedderConfig, weights: str) -> SentenceEmbedder:
-    """Return the embedder of a model; a folder has another one when its `weights` change."""
-    return SentenceEmbedder(config)
+    return _shared(config, model_folder(config.model)[1] if is_folder(config.model) else "")  # changed weights: anew
 
 
 class HashEmbedder(Embedder):
@@ -162,19 +156,29 @@ def check_released_settings(folder: Path) -> None:
 
 
 class SentenceEmbedder(Embedder):
-    """Any sentence-transformers encoder, run by torch or OpenVINO; loaded at the first `encode`."""
+    """Any sentence-transformers encoder, run by torch or OpenVINO; loaded at the first `encode`.
 
-    def __init__(self, config: EmbedderConfig) -> None:
+    `weights` is the digest of a folder's weights, where it is known.
+    """
+
+    def __init__(self, config: EmbedderConfig, weights: str = "") -> None:
         self.config = config
         if config.model == "embedded":
             self.folder, self.weights = str(released_folder()), EMBEDDED_SHA256  # checked when they are loaded
         else:
-            self.folder, self.weights = model_folder(config.model)
-        self.backend = "openvino" if openvino_runs(config.backend, config.device) else "torch"
-        self.identity = digest([self.weights, self.backend, config.precision])
+            self.folder, self.weights = (config.model, weights) if weights else model_folder(config.model)
         self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
         self._kept: dict[bytes, np.ndarray] = {}  # by digest, so that no text of a client takes memory
+
+    @cached_property
+    def backend(self) -> str:
+        """What runs the network: openvino or torch."""
+        return "openvino" if openvino_runs(self.config.backend, self.config.device) else "torch"
+
+    @cached_property
+    def identity(self) -> str:  # type: ignore[override]
+        return digest([self.weights, self.backend, self.config.precision])
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -257,6 +261,9 @@ class SentenceEmbedder(Embedder):
                 f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
             )
         return rows
+
+
+_shared = lru_cache(maxsize=2)(SentenceEmbedder)  # loading one takes seconds; the states of an index share it
 
 
 def open_encoder(model: str, device: str) -> Any:

@@ -100,7 +100,11 @@ class PassageTable:
 
     def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
         """Return the passages at these positions."""
-        return tuple(passage_rows(self.rows.take(pa.array(positions, pa.int64()))))
+        passages = []
+        for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
+            metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
+            passages.append(Passage(row["id"], row["title"], row["text"], row["place"], metadata))
+        return tuple(passages)
 
     @cached_property
     def row_ids(self) -> np.ndarray:

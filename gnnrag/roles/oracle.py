@@ -5,6 +5,7 @@ They read the annotation as hops (`gold_hops`), whatever form a benchmark gives 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ from gnnrag.roles.base import (
 )
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import drop_qualifier, phrase_key
-from gnnrag.text.subqueries import fill, render_triples
+from gnnrag.text.subqueries import render_triples
 from gnnrag.types import Question
 
 
@@ -49,10 +50,10 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
     passage's title (2WikiMultiHopQA), else from the title alone (HotpotQA).
     """
     hops: list[OracleHop] = []
-    known: dict[int, str] = {}  # answers of earlier hops, by the `#k` that stands for them
+    known: dict[str, str] = {}  # answers of earlier hops, by the `#k` that stands for them
     for step in question.decomposition:
-        text = fill(step.question, known).replace(" >> ", " ")
-        known[len(known) + 1] = step.answer
+        text = re.sub(r"#(\d+)", lambda m: known.get(m[0], m[0]), step.question).replace(" >> ", " ")
+        known[f"#{len(known) + 1}"] = step.answer
         if step.gold is not None and step.gold in index.position:
             hops.append(OracleHop(text, step.answer, step.gold))
     heads: dict[str, list[tuple[str, str, str]]] = {}
