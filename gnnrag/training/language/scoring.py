@@ -134,7 +134,9 @@ def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusRetrieve
     scores = {"complete": float(len(queries) == 2)}
     pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
     scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
-    return scores | (corpus.scores(row, corpus.rankings(queries)) if corpus else {})
+    if corpus and row.pool and row.gold:  # else nothing tells what the queries found
+        scores |= corpus.scores(row, corpus.rankings(queries))
+    return scores
 
 
 def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:
