@@ -160,10 +160,8 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     in_sentences = pc.list_flatten(pc.struct_field(rows, "phrases"))
     in_rows = Lists(_bounds(in_sentences), np.zeros(0, np.int32))
     numbers, phrases = _numbered(pc.list_flatten(in_sentences))
-    values, owners = (
-        numbers[in_rows.places(first)],
-        np.repeat(np.arange(len(first)), in_rows.sizes_of(first)),
-    )
+    values = numbers[in_rows.places(first)]
+    owners = np.repeat(np.arange(len(first)), in_rows.sizes_of(first))
     says_something = np.array([bool(phrase.strip()) for phrase in phrases.to_pylist()], dtype=bool)
     values, owners = values[says_something[values]], owners[says_something[values]]
     _, once = np.unique(owners * len(phrases) + values, return_index=True)  # each phrase once in a sentence
