@@ -123,7 +123,6 @@ class MetricsConfig:
     """How predictions are scored."""
 
     ks: list[Annotated[int, Ge(1)]] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
-    skip_no_gold: bool = True  # average recall over questions with gold passages; false: others count 0
     f1_variant: Literal["hipporag", "hotpot", "squad"] = "hipporag"
     long: LongAnswersConfig = field(default_factory=LongAnswersConfig)
 
