@@ -66,7 +66,6 @@ Drawn = tuple[ChainExample, tuple[int, ...]]
 class ChainTraining(RowsTraining):
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
-    columns = ("recall@5", "pool_recall@5", "all@5", "precision")
     config: TrainChainConfig
 
     @classmethod

@@ -41,7 +41,6 @@ HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 
 class EncoderTraining(Training):
     schema, prefix, title, summary = TrainEncoderConfig, "encoder", "Next-hop encoder", SUMMARY
-    columns = ("recall@5", "untrained@5", "dense@5", "recall@10", "recall@50", "all@5")
     config: TrainEncoderConfig
     sets: Mapping[str, EncoderSet]
 
