@@ -39,8 +39,6 @@ Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (tokens, mask), both
 
 
 class Embedder(Protocol):
-    """Texts to vectors."""
-
     identity: str  # changes whenever vectors would
     dim: int  # length of a vector
     weights: str = ""  # changes whenever the weights do; empty: `identity` says it
@@ -300,7 +298,6 @@ def released_tokeniser(folder: Path) -> Tokenise:
 
 
 def model_tokeniser(model: Any) -> Tokenise:
-    """Return the tokeniser of a sentence-transformers model."""
     tokenizer, limit = model.tokenizer, model.max_seq_length
     return lambda texts: tokenizer(texts, truncation=True, max_length=limit)["input_ids"]
 

@@ -47,7 +47,6 @@ def text_key(title: str, text: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ passages
 def passage_rows(table: pa.Table) -> Rows[Passage]:
-    """Return the passages of a table."""
     names = _metadata_names(table.schema)
 
     def make(id_: str, title: str, text: str, place: str, *metadata: Any) -> Passage:
@@ -99,7 +98,6 @@ class PassageTable:
         return is_same and all(self.rows[n].to_pylist() == [p.metadata.get(n) for p in passages] for n in names)
 
     def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
-        """Return the passages at these positions."""
         passages = []
         for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
             metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
@@ -125,7 +123,6 @@ class PassageTable:
         return mask
 
     def record(self, state: Mapping[str, Any]) -> None:
-        """Record settings and source."""
         metadata = {**(self.dataset.schema.metadata or {}), _STATE: json.dumps(state).encode()}
         self.dataset.update_schema_metadata({k.decode(): v.decode() for k, v in metadata.items()}, replace=True)
         self.state = dict(state)
@@ -188,7 +185,6 @@ def _bm25_name(language: str, tokenizer: str) -> str:
 
 
 def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, Any]) -> PassageTable:
-    """Write all passages as a new version, with settings and source."""
     table = _as_table(passages).replace_schema_metadata({_STATE: json.dumps(state).encode()})
     lance.write_dataset(table, uri, mode="overwrite", **_CLEANUP)
     return PassageTable(uri)
@@ -258,14 +254,12 @@ class ValueTable:
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
-        """The keys there are."""
         if self.dataset is None:
             return pa.chunked_array([], pa.string())
         return self.dataset.to_table(columns=["key"])["key"]
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
         return self.dataset.schema.field("value").type.list_size  # type: ignore[union-attr]
 
     def missing(self, keys: Sequence[str]) -> list[int]:
@@ -378,7 +372,6 @@ def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 # -------------------------------------------------------------------------------------------------- arrays of artefacts
 def put_json(path: Path, data: Any) -> None:
-    """Write JSON on one line."""
     path.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "surrogatepass")
 
 

@@ -24,8 +24,6 @@ _COMMON = ("date", "number", "nationality")  # kinds of names that passages shar
 
 
 class Phrases:
-    """The hierarchy of passages, sentences and phrases."""
-
     def __init__(self, index: Index) -> None:
         self._graph = graph = index.hierarchy
         self.names: Sequence[str] = graph.phrases

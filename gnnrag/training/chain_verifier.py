@@ -51,8 +51,6 @@ class TrainChainConfig(TrainConfig):
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    """A decision of a verifier."""
-
     set: str
     question_id: str
     reading: ChainReading

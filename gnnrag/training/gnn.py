@@ -58,7 +58,6 @@ class GNNSet(OpenSet):
 
     @cached_property
     def preparer(self) -> QuestionGraphs:
-        """Makes subgraphs; loads the index when first asked."""
         return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
 
     @property
@@ -68,7 +67,6 @@ class GNNSet(OpenSet):
 
     @cached_property
     def facts(self) -> EntityQuestions:
-        """The graph of facts, and where questions start in it."""
         return EntityQuestions(self.index, self.settings.gnn)
 
     @property
@@ -81,7 +79,6 @@ class GNNSet(OpenSet):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Fingerprints that the set's examples depend on."""
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:

@@ -55,7 +55,6 @@ def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def progress_line(row: Mapping[str, Any], steps: int) -> str:
-    """Return a row of metrics as a line for a terminal."""
     shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
     values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
     return f"step {row['step']} of {steps}, {row['seconds']:.0f} s: {values}"
