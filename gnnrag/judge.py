@@ -12,10 +12,9 @@ Every reply is appended to `replies.jsonl`, so that the same settings go on afte
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -38,13 +37,12 @@ from gnnrag.prompts.untrusted import inline, judged_element, together
 from gnnrag.roles.parsing import ReplyModel, plain, read_as
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.run.evaluate import load_data_of
-from gnnrag.run.rundir import read_predictions
+from gnnrag.run.rundir import check_same, read_predictions
 from gnnrag.session import Session
-from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Passage, Question
 
 Count = Annotated[int, Ge(1)]
-Rows = Mapping[tuple[str, str], Mapping[str, Any]]  # the newest reply to each call, with `value` and `problem`
+Rows = Mapping[tuple[str, str], Mapping[str, Any]]  # the newest reply to each call
 ROLE, PAIRWISE = "judge", "judge_pairwise"
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
 # Settings that change no reply: a judgement may be continued with other values of them.
@@ -62,8 +60,7 @@ CRITERIA = {
 MEANS = {"a_score": ANSWER, "e_score": EVIDENCE}
 ORDERS = ("in_order", "swapped")  # the first run's answer is shown first, or last
 NO_REFERENCE, UNANSWERED, IDENTICAL = "no_reference", "unanswered", "identical"  # why nothing is asked
-MALFORMED, REJECTED, LLM_ERROR = "malformed", "rejected", "llm_error"  # why a value is missing
-_PROBLEM = {"": "", "parse_failure": MALFORMED, "rejected": REJECTED, "llm_error": LLM_ERROR}  # by `Outcome.failure`
+LLM_ERROR = "llm_error"  # of `Outcome.failure`: the call is made again
 LEAST, MISSING = 20, 0.1  # fewer values, or a larger share of them missing, are no result
 
 
@@ -209,15 +206,10 @@ class Call:
     def key(self) -> tuple[str, str]:
         return self.question.id, self.part
 
-    def problem(self, rows: Rows) -> str:
-        return self.skipped or str(rows.get(self.key, {}).get("problem", ""))
 
-
-def scoring(
-    run: JudgedRun, questions: Sequence[Question], passages: Mapping[str, Passage], max_words: int
-) -> list[Call]:
-    """Return the calls that rate the answers of one run; a missing answer has zeros."""
-    calls = []
+def scoring(run: JudgedRun, data: Dataset, questions: Sequence[Question], max_words: int) -> Iterator[Call]:
+    """Yield the calls that rate the answers of one run; a missing answer has zeros."""
+    passages = {passage.id: passage for passage in data.passages}
     for question in questions:
         answer = shortened(run.answers[question.id], max_words)
         gold = {ANSWER: "\n".join(dict.fromkeys(question.answers)), EVIDENCE: golden_evidence(question, passages)}
@@ -228,15 +220,12 @@ def scoring(
                 "response": judged_element("answer", answer),
             }
             skipped = NO_REFERENCE if not gold[prompt] else UNANSWERED if not answer else ""
-            calls.append(
-                Call(question, criterion, (prompt, criterion), values, skipped, 0 if skipped == UNANSWERED else None)
-            )
-    return calls
+            value = 0 if skipped == UNANSWERED else None
+            yield Call(question, criterion, (prompt, criterion), values, skipped, value)
 
 
-def pairing(first: JudgedRun, second: JudgedRun, questions: Sequence[Question], max_words: int) -> list[Call]:
-    """Return the calls that compare the answers of two runs; a missing answer loses, equal ones share."""
-    calls = []
+def pairing(first: JudgedRun, second: JudgedRun, questions: Sequence[Question], max_words: int) -> Iterator[Call]:
+    """Yield the calls that compare the answers of two runs; a missing answer loses, equal ones share."""
     for question in questions:
         texts = [shortened(run.answers[question.id], max_words) for run in (first, second)]
         skipped = UNANSWERED if not all(texts) else IDENTICAL if texts[0].split() == texts[1].split() else ""
@@ -244,87 +233,59 @@ def pairing(first: JudgedRun, second: JudgedRun, questions: Sequence[Question], 
         for order, shown in zip(ORDERS, (texts, texts[::-1]), strict=True):
             answers = [judged_element("answer", text, label) for label, text in zip("AB", shown, strict=True)]
             values = {"question": inline(question.text), "answers": together(answers, "\n\n")}
-            calls.append(Call(question, order, (PAIRWISE,), values, skipped, share))
-    return calls
-
-
-def known_values(calls: Sequence[Call], rows: Rows) -> dict[tuple[str, str], Any]:
-    """Return the value of each call, None where it is missing.
-
-    Values that need no judge count only beside judged ones of the same part: alone they would look like a judgement.
-    """
-    values = {call.key: rows.get(call.key, {}).get("value") for call in calls if not call.skipped}
-    read = {part for (_, part), value in values.items() if value is not None}
-    return values | {call.key: call.value if call.part in read else None for call in calls if call.skipped}
+            yield Call(question, order, (PAIRWISE,), values, skipped, share)
 
 
 # --------------------------------------------------------------------------------------------------------- figures
-Table = list[dict[str, Any]]  # a row for each question
+Values = Mapping[str, Any]  # of a question's calls by `Call.part`, None: missing; without those that have no reference
 
 
-def score_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows) -> tuple[Table, dict[str, Any]]:
-    """Return criteria, A- and E-Score of each question (None: missing), and their means."""
-    values, table = known_values(calls, rows), []
-    for question in questions:
-        row: dict[str, Any] = {"question_id": question.id, "type": question.type}
-        row |= {name: values[question.id, name] for name in CRITERIA}
-        for name, prompt in MEANS.items():
-            parts = [row[criterion] for criterion, asked in CRITERIA.items() if asked == prompt]
-            row[name] = None if None in parts else fmean(parts)
-        table.append(row)
-    figures: dict[str, Any] = {}
-    for criterion in CRITERIA:
-        why = Counter(call.problem(rows) for call in calls if call.part == criterion)
-        missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, REJECTED, LLM_ERROR)}
-        mean = _mean([row[criterion] for row in table])
-        asked = mean["counted"] + sum(why[name] for name in (MALFORMED, REJECTED, LLM_ERROR))
-        figures[criterion] = {**mean, "asked": asked, **missing}
+def score_row(values: Values) -> dict[str, Any]:
+    """Return the criteria of a question, and its A- and E-Score."""
+    row = dict(values)
     for name, prompt in MEANS.items():
-        asked = len({c.question.id for c in calls if c.prompt[0] == prompt and c.skipped != NO_REFERENCE})
-        figures[name] = {**_mean([row[name] for row in table]), "asked": asked}
-    return table, {"figures": figures}
+        criteria = [criterion for criterion, asked in CRITERIA.items() if asked == prompt and criterion in values]
+        if criteria:
+            parts = [values[criterion] for criterion in criteria]
+            row[name] = None if None in parts else fmean(parts)
+    return row
 
 
-def pair_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows) -> tuple[Table, dict[str, Any]]:
-    """Return what the first run gets for each question in each dimension (None: missing), and its win rates."""
-    values, table = known_values(calls, rows), []
-    for question in questions:
-        in_order, swapped = (values[question.id, order] for order in ORDERS)
-        shares: dict[str, Any] = {name: _share(in_order, swapped, name) for name in DIMENSIONS}
-        table.append({"question_id": question.id, "type": question.type, **shares})
-    why: dict[str, str] = {}
-    for call in calls:
-        why[call.question.id] = why.get(call.question.id) or call.problem(rows)
-    reasons = Counter(why.values())
-    return table, {
-        "figures": {win_name(name): _mean([row[name] for row in table]) | {"asked": len(table)} for name in DIMENSIONS},
-        "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, REJECTED, LLM_ERROR)},
-    }
+def pair_row(values: Values) -> dict[str, Any]:
+    """Return what the first run gets for a question in each dimension, in [0, 1]."""
+    in_order, swapped = (values[order] for order in ORDERS)
+    if in_order is None or swapped is None:
+        return dict.fromkeys(map(win_name, DIMENSIONS))
+    if isinstance(in_order, float):  # no judge was needed
+        return dict.fromkeys(map(win_name, DIMENSIONS), in_order)
+    return {win_name(name): ((in_order[name] == "A") + (swapped[name] == "B")) / 2 for name in DIMENSIONS}
 
 
 def win_name(dimension: str) -> str:
     return "win_rate" if dimension == "overall" else f"win_{dimension}"
 
 
-def _share(in_order: Any, swapped: Any, dimension: str) -> float | None:
-    if in_order is None or swapped is None:
-        return None
-    if isinstance(in_order, float):  # no judge was needed
-        return in_order
-    return ((in_order[dimension] == "A") + (swapped[dimension] == "B")) / 2
-
-
-def _mean(values: Sequence[float | None]) -> dict[str, Any]:
+def _figure(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return mean, 95% interval and number of the values that are there, and how many there could be."""
     present = [value for value in values if value is not None]
     if not present:
-        return {"mean": None, "interval": None, "counted": 0}
+        return {"mean": None, "interval": None, "counted": 0, "asked": len(values)}
     interval = bootstrap_interval(present)
     bounds = [round(bound, 6) for bound in (interval.low, interval.high)]
-    return {"mean": round(interval.mean, 6), "interval": bounds, "counted": interval.n}
+    return {"mean": round(interval.mean, 6), "interval": bounds, "counted": interval.n, "asked": len(values)}
 
 
-def is_enough(counted: int, asked: int) -> bool:
-    return counted >= LEAST and asked - counted <= MISSING * asked
+def _without_value(calls: Sequence[Call], rows: Rows) -> dict[str, Any]:
+    """Return how many calls were not asked or gave no value, by the reason, each with three examples."""
+    reasons: dict[str, Any] = {}
+    for call in calls:
+        row = rows.get(call.key, {})
+        if why := call.skipped or row.get("problem"):
+            of = reasons.setdefault(why, {"calls": 0, "such_as": []})
+            of["calls"] += 1
+            if len(of["such_as"]) < 3:
+                of["such_as"].append(f"{call.question.id} {row.get('error') or ''}".strip()[:300])
+    return reasons
 
 
 # ----------------------------------------------------------------------------------------------------------- judging
@@ -348,15 +309,12 @@ def judge(
     questions = [data.questions[i] for i in sorted(places[: config.limit])]
     backend = backend or open_backend("llm", config.llm.name, config.llm.part, config.llm_cache)
     reports = []
-    if config.kind == "scores":
-        passages = {passage.id: passage for passage in data.passages}
-        for run in runs:
-            calls = scoring(run, questions, passages, config.max_words)
-            reports.append(_judge_into_folder(config, [run], calls, questions, backend, on_note))
-    else:
-        for run in runs[1:]:
-            calls = pairing(runs[0], run, questions, config.max_words)
-            reports.append(_judge_into_folder(config, [runs[0], run], calls, questions, backend, on_note))
+    for run in runs if config.kind == "scores" else runs[1:]:
+        if config.kind == "scores":
+            judged, calls = [run], scoring(run, data, questions, config.max_words)
+        else:
+            judged, calls = [runs[0], run], pairing(runs[0], run, questions, config.max_words)
+        reports.append(_judge_into_folder(config, judged, list(calls), backend, on_note))
     return reports
 
 
@@ -364,65 +322,59 @@ def _judge_into_folder(
     config: JudgeConfig,
     runs: Sequence[JudgedRun],
     calls: Sequence[Call],
-    questions: Sequence[Question],
     backend: Backend,
     on_note: Callable[[str], None],
 ) -> dict[str, Any]:
     path = runs[-1].path / "judgements" / (config.name or config.kind)  # the first may be compared with several
-    _check_same(path, config, runs)
+    settings = {name: value for name, value in to_plain(config).items() if name not in _FREE}
+    inputs = {
+        "runs": {run.name: run.digest for run in runs},
+        "data": dict(runs[0].inputs),
+        "prompts": {":".join(names): load_prompt(*names).digest for names in {call.prompt for call in calls}},
+    }
+    check_same(path, settings, inputs, (ROWS,), "give another name, or delete the folder to judge anew")
+    write_json(path / META, {"settings": settings, "inputs": inputs})
     asked = [call for call in calls if not call.skipped]
     journal = Journal(path / ROWS)
     try:
-        rows = {(row["question_id"], row["part"]): row for row in journal.rows}  # the newest reply counts
-        todo = [call for call in asked if rows.get(call.key, {"problem": LLM_ERROR})["problem"] == LLM_ERROR]
-        if todo:
-            tokens = sum(estimate_tokens("".join(call.values.values())) for call in todo)
-            name = " against ".join(run.name for run in runs)
-            on_note(f"{name}: {len(todo)} calls, about {tokens:,} tokens beside the fixed text of the prompts")
+        done = {key for key, row in _newest(journal.rows).items() if row["problem"] != LLM_ERROR}
+        if todo := [call for call in asked if call.key not in done]:
+            on_note(f"{' against '.join(run.name for run in runs)}: {len(todo)} calls")
             asyncio.run(_ask_all(config, backend, todo, journal))
     finally:
         journal.close()
-    every = read_journal(path / ROWS)
-    rows, spent = {(row["question_id"], row["part"]): row for row in every}, Counter[str]()
+    every, spent = read_journal(path / ROWS), Counter[str]()
+    rows = _newest(every)
     for row in every:
         spent.update(row["usage"])
-    table, results = (score_report if config.kind == "scores" else pair_report)(calls, questions, rows)
+    values: dict[str, dict[str, Any]] = {}
+    for call in calls:
+        of_question = values.setdefault(call.question.id, {})
+        if call.skipped != NO_REFERENCE:
+            of_question[call.part] = call.value if call.skipped else rows.get(call.key, {}).get("value")
+    row_of = score_row if config.kind == "scores" else pair_row
+    table = {id_: row_of(parts) for id_, parts in values.items()}
+    names = [*CRITERIA, *MEANS] if config.kind == "scores" else list(map(win_name, DIMENSIONS))
     report = {
         "kind": config.kind,
         "judge": {"backend": config.llm.name, "model": str(backend.identity.get("model") or backend.identity["type"])},
-        "runs": [run.name for run in runs],
-        "questions": len(questions),
+        "runs": inputs["runs"],
+        "questions": len(table),
         "asked": len(asked),
-        "read": sum(rows.get(call.key, {}).get("value") is not None for call in asked),
-        **results,
+        "read": sum(rows[call.key]["value"] is not None for call in asked),
+        "figures": {name: _figure([row[name] for row in table.values() if name in row]) for name in names},
+        "without_value": _without_value(calls, rows),
         "spent": {name: round(value, 8) for name, value in spent.items()},
-        "judged_runs": {
-            run.name: {"predictions": run.digest, "unanswered": sum(not run.answers[q.id] for q in questions)}
-            for run in runs
-        },
         "settings": to_plain(config),
     }
-    write_jsonl(path / SCORES, table)
+    types = {call.question.id: call.question.type for call in calls}
+    write_jsonl(path / SCORES, [{"question_id": id_, "type": types[id_], **row} for id_, row in table.items()])
     write_json(path / METRICS, report)
     return {"path": str(path), **report}
 
 
-def _check_same(path: Path, config: JudgeConfig, runs: Sequence[JudgedRun]) -> None:
-    """Write what replies depend on into `meta.json`; ConfigError: the folder holds replies that depend on other."""
-    prompts = [(PAIRWISE,), *((name, criterion) for criterion, name in CRITERIA.items())]
-    meta = {
-        **{name: value for name, value in to_plain(config).items() if name not in _FREE},
-        "runs": {run.name: run.digest for run in runs},
-        "data": dict(runs[0].inputs),
-        "prompts": {":".join(names): load_prompt(*names).digest for names in prompts},
-    }
-    meta = json.loads(json.dumps(meta))
-    if (path / ROWS).is_file() and (path / META).is_file():
-        old = read_json(path / META)
-        if changed := [name for name in meta if old.get(name) != meta[name]]:
-            problem = f"{path} holds judgements with other settings or of other runs ({', '.join(changed)})"
-            raise ConfigError(f"{problem}; give another name, or delete the folder to judge anew")
-    write_json(path / META, meta)
+def _newest(rows: Iterable[Mapping[str, Any]]) -> Rows:
+    return {(row["question_id"], row["part"]): row for row in rows}
 
 
 async def _ask_all(config: JudgeConfig, backend: Backend, todo: Sequence[Call], journal: Journal) -> None:
@@ -441,16 +393,16 @@ async def _ask_all(config: JudgeConfig, backend: Backend, todo: Sequence[Call], 
             session = Session(call.question.id)
             outcome = await prompters[call.prompt].ask(session, call.values, parse)
             used = session.by_role[ROLE]
-            usage = {name: used[name] for name in ("calls", "prompt_tokens", "completion_tokens")}
+            usage = {name: used[name] for name in ("calls", "prompt_tokens", "completion_tokens", "parse_failure")}
             journal.append(
                 {
                     "question_id": call.question.id,
                     "part": call.part,
                     "value": outcome.value,
-                    "problem": _PROBLEM[outcome.failure],
+                    "problem": outcome.failure,
                     "reply": outcome.reply,
                     "error": session.events[-1]["problem"],
-                    "usage": {**usage, "cost": session.cost, "malformed": used["parse_failure"]},
+                    "usage": {**usage, "cost": session.cost},
                 }
             )
 
@@ -471,11 +423,10 @@ def judged_figures(run: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for kind, scale in (("scores", 1), ("pairwise", 100)):
         report = read_object(run / "judgements" / kind / METRICS)
-        judged = report.get("judged_runs", {}).get(run.resolve().name, {})
-        if judged.get("predictions") != file_digest(run / "predictions.jsonl"):
+        if report.get("runs", {}).get(run.resolve().name) != file_digest(run / "predictions.jsonl"):
             continue
         for name, of in report["figures"].items():
-            if of["mean"] is not None and is_enough(of["counted"], of["asked"]):
+            if of["counted"] >= LEAST and of["asked"] - of["counted"] <= MISSING * of["asked"]:
                 figures |= {
                     f"judge/{name}": scale * of["mean"],
                     f"judge/{name}_counted": of["counted"],

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from gnnrag.cli.console import (
@@ -24,8 +23,7 @@ from gnnrag.cli.console import (
 )
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.io import read_journal
-from gnnrag.judge import CRITERIA, DIMENSIONS, LLM_ERROR, MALFORMED, REJECTED, ROWS, JudgeConfig, win_name
+from gnnrag.judge import JudgeConfig
 from gnnrag.judge import judge as run_judge
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
@@ -148,43 +146,15 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
 
 def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    name, spent = " against ".join(report["runs"]), report["spent"]
-    scores = (report["figures"][criterion] for criterion in CRITERIA if report["kind"] == "scores")
-    parts = [*scores] or [report["counts"]]
-    missing = {why: sum(part[why] for part in parts) for why in (MALFORMED, REJECTED, LLM_ERROR)}
-    if spent["malformed"]:
-        yield (
-            f"{name}: {spent['malformed']} of {spent['calls']} replies were malformed; {missing['malformed']} "
-            "values are missing for that, left out and not guessed"
-        )
-    for why, outcome in (
-        (REJECTED, "the requests were refused"),
-        (LLM_ERROR, "calls failed; the same command tries again"),
-    ):
-        if missing[why]:
-            rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
-            problems = [row for row in rows.values() if row["problem"] == why]
-            errors = Counter(str(row["error"])[:300] for row in problems).most_common(3)
-            shown = "; ".join(f"{count} x {error}" for error, count in errors)
-            names = ", ".join(list(dict.fromkeys(row["question_id"] for row in problems))[:3])
-            yield f"{name}: {missing[why]} values are missing ({names}) as {outcome}: {shown}"
-    for run, counts in report["judged_runs"].items():
-        if counts["unanswered"]:
-            outcome = "score 0" if report["kind"] == "scores" else "lose"
-            yield f"{run}: {counts['unanswered']} questions without an answer {outcome}"
+    """Yield a line for each reason why nothing was asked, or no value was read, with examples."""
+    for why, of in report["without_value"].items():
+        yield f"{' against '.join(report['runs'])}: {of['calls']} calls {why}: {'; '.join(of['such_as'])}"
 
 
 def _judge_table(report: Mapping[str, Any]) -> str:
-    def row(heading: str, of: Mapping[str, Any], digits: int = 3) -> tuple[str, str, str]:
-        shown = "-" if of["mean"] is None else with_interval(of["mean"], of["interval"], digits)
-        return heading, shown, str(of["counted"])
+    def row(heading: str, of: Mapping[str, Any]) -> tuple[str, str, str]:
+        return heading, "-" if of["mean"] is None else with_interval(of["mean"], of["interval"]), str(of["counted"])
 
-    figures = report["figures"]
     title = f"{' against '.join(report['runs'])}: {report['questions']} questions, by {report['judge']['model']}"
-    if report["kind"] == "scores":
-        rows = [
-            row(heading, figures[name], 2) for name, heading in {"a_score": "A-Score", "e_score": "E-Score"}.items()
-        ]
-        return plain_table(("score", "mean [95%]", "questions"), rows, title)
-    rows = [row(name, figures[win_name(name)]) for name in DIMENSIONS]
-    return plain_table(("dimension", f"win rate of {report['runs'][0]} [95%]", "questions"), rows, title)
+    rows = [row(name.replace("_", " "), of) for name, of in report["figures"].items()]
+    return plain_table(("figure", "mean [95%]", "questions"), rows, title)

@@ -169,7 +169,11 @@ def lock_run(path: Path) -> ExitStack:
 
 
 def check_same(
-    path: Path, settings: Mapping[str, Any], inputs: Mapping[str, Any], begun: Iterable[str] = ("predictions.jsonl",)
+    path: Path,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    begun: Iterable[str] = ("predictions.jsonl",),
+    fix: str = "give another run.name, or run.fresh=true to start it over",
 ) -> None:
     """Raise ConfigError, naming the differences, if a run with any file of `begun` has other settings or inputs."""
     if not any((path / name).exists() and (path / name).stat().st_size for name in begun):
@@ -178,10 +182,7 @@ def check_same(
     for what, wanted in (("settings", settings), ("inputs", inputs)):
         # Through JSON, so that tuples and lists compare equal.
         if changed := sorted(differences(meta.get(what), json.loads(json.dumps(wanted)))):
-            raise ConfigError(
-                f"run {path} exists with other {what} ({', '.join(changed[:5])}); "
-                "give another run.name, or run.fresh=true to start it over"
-            )
+            raise ConfigError(f"run {path} exists with other {what} ({', '.join(changed[:5])}); {fix}")
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

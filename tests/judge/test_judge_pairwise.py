@@ -71,8 +71,8 @@ def test_swapping_the_runs_mirrors_every_figure(runs: tuple[Path, Path]) -> None
         a, b = here["figures"][win_name(name)], there["figures"][win_name(name)]
         assert a["mean"] == pytest.approx(1 - b["mean"], abs=2e-6)
         assert a["interval"] == pytest.approx([1 - limit for limit in reversed(b["interval"])], abs=2e-6)
-    assert here["counts"] == there["counts"]
-    assert here["counts"]["malformed"] == 1 and here["figures"]["win_rate"]["counted"] == 19
+    assert here["without_value"] == there["without_value"]
+    assert here["without_value"]["parse_failure"]["calls"] == 2 and here["figures"]["win_rate"]["counted"] == 19
 
 
 @pytest.mark.parametrize("kind, elements", [("pairwise", 2), ("scores", 1)])
@@ -108,8 +108,7 @@ def test_failed_and_identical_answers(tmp_path: Path) -> None:
     (report,) = judge(settings("pairwise", first, second), backend=backend)
     of = report["figures"]["win_rate"]
     assert of["mean"] == (2 + 2 / 2) / 5 and len(backend.requests) == 2
-    assert report["counts"] == {"unanswered": 3, "identical": 1, "malformed": 0, "rejected": 0, "llm_error": 0}
-    assert [report["judged_runs"][name]["unanswered"] for name in "ab"] == [2, 2]
+    assert {why: of["calls"] for why, of in report["without_value"].items()} == {"unanswered": 6, "identical": 2}
 
 
 @pytest.mark.parametrize("read", [20, 18, 0])
@@ -118,4 +117,5 @@ def test_what_cannot_be_read_is_missing(runs: tuple[Path, Path], read: int) -> N
     report = pair(*runs, lambda request: verdict("A") if question_of(request) < read else "?")
     of = report["figures"]["win_rate"]
     assert (of["counted"], of["asked"], of["mean"]) == (read, 20, 0.5 if read else None)
-    assert report["counts"]["malformed"] == 20 - read
+    missing = report["without_value"].get("parse_failure", {"calls": 0})
+    assert missing["calls"] == 2 * (20 - read)

@@ -68,7 +68,8 @@ def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path,
     """One answer that the judge's provider refuses: its values are missing and named, all others are read."""
     path = run(tmp_path, data, "a")
     report, _ = score(path, lambda r: error if question_of(r) == 3 else "6")
-    assert report["figures"]["correctness"]["rejected"] == 1 and report["figures"]["correctness"]["counted"] == SIZE - 1
+    assert report["without_value"]["rejected"]["calls"] == len(CRITERIA)
+    assert report["figures"]["correctness"]["counted"] == SIZE - 1
     assert any("q3" in line and str(error) in line for line in remarks(report))
     _, again = score(path, "6")
     assert not again, "it is not asked again"
@@ -77,11 +78,9 @@ def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path,
 def test_malformed_replies_are_counted_and_not_guessed(tmp_path: Path, data: Path) -> None:
     """Correctness never parses; nor do the two retries."""
     report, requests = score(run(tmp_path, data, "a"), lambda r: "about 7" if criterion(r) == "correctness" else "6")
-    assert report["figures"]["correctness"] == {
-        "mean": None, "interval": None, "counted": 0, "asked": 10,
-        "unanswered": 0, "no_reference": 0, "malformed": 10, "rejected": 0, "llm_error": 0,
-    }  # fmt: skip
-    assert report["spent"]["malformed"] == 30 and len(requests) == 30 + 50
+    assert report["figures"]["correctness"] == {"mean": None, "interval": None, "counted": 0, "asked": 10}
+    assert {why: of["calls"] for why, of in report["without_value"].items()} == {"parse_failure": 10}
+    assert report["spent"]["parse_failure"] == 30 and len(requests) == 30 + 50
     assert report["figures"]["a_score"]["mean"] is None and report["figures"]["a_score"]["counted"] == 0, (
         "no mean of two criteria"
     )
@@ -96,9 +95,9 @@ def test_a_retry_that_parses_counts_and_so_does_what_came_before(tmp_path: Path,
     path = run(tmp_path, data, "a")
     report, _ = score(path, reply)
     assert report["figures"]["relevance"]["mean"] == (9 * 9 + 7) / 10
-    assert report["spent"]["malformed"] == 12 and report["spent"]["calls"] == 60 + 12
+    assert report["spent"]["parse_failure"] == 12 and report["spent"]["calls"] == 60 + 12
     report, _ = score(path, reply, "retries=1", "name=fewer")
-    assert (report["figures"]["relevance"]["counted"], report["figures"]["relevance"]["malformed"]) == (9, 1)
+    assert report["figures"]["relevance"]["counted"] == 9 and report["without_value"]["parse_failure"]["calls"] == 6
 
 
 @pytest.mark.parametrize(
@@ -126,20 +125,17 @@ def test_failed_and_empty_answers_score_zero_without_a_call(tmp_path: Path, data
     path = run(tmp_path, data, "a", q0=None, q1="")
     report, _ = score(path, lambda request: "8")
     assert report["figures"]["a_score"]["mean"] == 6.4 and report["spent"]["calls"] == 48
-    assert report["figures"]["relevance"]["unanswered"] == 2
-    assert report["judged_runs"]["a"]["unanswered"] == 2
+    assert report["without_value"]["unanswered"]["calls"] == 2 * len(CRITERIA)
     report, _ = score(path, lambda request: "none", "name=zeros")
-    assert report["figures"]["a_score"]["mean"] is None and report["figures"]["relevance"]["counted"] == 0, (
-        "zeros are no judgement"
-    )
-    assert (report["asked"], report["read"]) == (48, 0)
+    assert (report["asked"], report["read"]) == (48, 0) and report["figures"]["a_score"]["counted"] == 2
 
 
 def test_questions_without_gold_are_left_out(tmp_path: Path) -> None:
     rows = [question(0), question(1, answers=[]), question(2, gold=[], evidence=[])]
     data = write_data(tmp_path / "data", rows)
     report, _ = score(write_run(tmp_path / "a", data, {"q0": "x", "q1": "", "q2": "x"}), lambda request: "4")
-    assert report["figures"]["correctness"]["no_reference"] == 1 == report["figures"]["factuality"]["no_reference"]
+    assert report["without_value"]["no_reference"]["calls"] == len(CRITERIA)
+    assert report["figures"]["correctness"]["asked"] == 2 == report["figures"]["factuality"]["asked"]
     assert (
         report["figures"]["a_score"]["mean"] == 4.0
         and report["figures"]["a_score"]["counted"] == 2 == report["figures"]["a_score"]["asked"]
@@ -171,8 +167,8 @@ def test_a_stopped_judgement_goes_on(tmp_path: Path, data: Path) -> None:
 def test_failed_calls_are_rows_and_are_tried_again(tmp_path: Path, data: Path) -> None:
     path = run(tmp_path, data, "a")
     report, _ = score(path, lambda request: LLMError("no server") if question_of(request) == 2 else "5")
-    assert report["figures"]["relevance"]["llm_error"] == 1 and report["figures"]["e_score"]["counted"] == 9
-    assert any("6 x no server" in line for line in remarks(report))
+    assert report["without_value"]["llm_error"]["calls"] == 6 and report["figures"]["e_score"]["counted"] == 9
+    assert any("6 calls llm_error: q2 no server" in line for line in remarks(report))
     report, requests = score(path, lambda request: "5")
     assert len(requests) == 6 and report["figures"]["e_score"]["counted"] == SIZE
 

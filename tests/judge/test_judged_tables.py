@@ -77,9 +77,9 @@ def call(kind: str, runs: list[Path], *more: str) -> int:
 @pytest.mark.parametrize(
     "kind, dots, remark",
     [
-        ("scores", ["llm.default=well"], "72 of 72 replies were malformed; 24 values are missing"),
-        ("pairwise", ["llm.default=well"], "18 of 18 replies were malformed; 3 values are missing"),
-        ("scores", [], "24 values are missing"),  # no rule: every call fails
+        ("scores", ["llm.default=well"], "24 calls parse_failure"),
+        ("pairwise", ["llm.default=well"], "6 calls parse_failure"),
+        ("scores", [], "24 calls llm_error"),  # no rule: every call fails
     ],
 )
 def test_a_judge_that_says_nothing_ends_with_exit_code_1(
