@@ -80,9 +80,9 @@ class PassageTable:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All columns of all passages but what BM25 reads; with `_key`, see `text_key`, and `_rowid`."""
+        """All columns of all passages but what BM25 reads; with `_key`, see `text_key`."""
         columns = [*_OWN, _KEY, *self.metadata_names]
-        return self.dataset.to_table(columns=columns, with_row_id=True).combine_chunks()  # for `take`
+        return self.dataset.to_table(columns=columns).combine_chunks()  # for `take`
 
     @property
     def keys(self) -> pa.ChunkedArray:
@@ -107,12 +107,13 @@ class PassageTable:
     @cached_property
     def row_ids(self) -> np.ndarray:
         """Row addresses, ascending. Shape (num_passages,), uint64."""
-        return self.rows["_rowid"].to_numpy()
+        return self.dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_numpy()
 
     @cached_property
     def key(self) -> str:
         """A hash of all passages in their order, without metadata, 64 hex digits."""
-        columns = ("\0".join(self.rows[name].to_pylist()) for name in ("id", "place", _KEY))
+        rows = self.dataset.to_table(columns=["id", "place", _KEY])  # the texts are most of `rows`
+        columns = ("\0".join(rows[name].to_pylist()) for name in ("id", "place", _KEY))
         return hashlib.sha256("\1".join(columns).encode()).hexdigest()
 
     def matching(self, condition: str) -> np.ndarray:
@@ -203,7 +204,7 @@ def _as_table(passages: Sequence[Passage]) -> pa.Table:
 
 
 def _metadata_names(schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
+    return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT)]
 
 
 @contextmanager
