@@ -144,7 +144,7 @@ def edit(args: argparse.Namespace) -> dict[str, float]:
     figures: dict[str, float] = {}
     for name, change in (("add", {"add": new}), ("remove", {"remove": [p.id for p in new]})):
         queue = context.Queue()
-        reader = context.Process(target=_follow, args=(queue, args.index, new[0].title, new[0].id))
+        reader = context.Process(target=_follow, args=(queue, args.index, new[0].text, new[0].id))
         reader.start()
         queue.get()  # it has opened the index and searched it
         start = time.time()
@@ -156,21 +156,24 @@ def edit(args: argparse.Namespace) -> dict[str, float]:
     return figures
 
 
-def _follow(queue: Any, root: Path, title: str, id_: str) -> None:
+def _follow(queue: Any, root: Path, text: str, id_: str) -> None:
     """Put when (Unix time) another process's edit can be opened, and when each retriever's results show it."""
+    import lance
+
     from gnnrag.api import Index
+    from gnnrag.index.tables import PASSAGES
 
     with Index(root, settings=dict(dot.split("=") for dot in SETTINGS)) as index:
         for retriever in RETRIEVERS:
-            index.search(title, retriever=retriever)
-        was_there = id_ in index.stored.position
+            index.search(text, retriever=retriever)
+        was_there, before = id_ in index.stored.position, len(index)
         queue.put("ready")
-        while (id_ in index.stored.position) == was_there:
+        while lance.dataset(f"{root}/{PASSAGES}").count_rows() == before:
             time.sleep(0.02)
-            index.refresh()
         moments = {"committed": time.time()}
+        index.refresh()
         for retriever in RETRIEVERS:
-            while (id_ in {hit.passage.id for hit in index.search(title, 100, retriever=retriever)}) == was_there:
+            while (id_ in {hit.passage.id for hit in index.search(text, retriever=retriever)}) == was_there:
                 time.sleep(0.02)
             moments[f"seen by {retriever}"] = time.time()
         queue.put(moments)

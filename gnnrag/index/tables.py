@@ -83,7 +83,7 @@ class PassageTable:
     def rows(self) -> pa.Table:
         """All columns of all passages but what BM25 reads; with `_key`, see `text_key`."""
         columns = [*_OWN, _KEY, *self.metadata_names]
-        return self.dataset.to_table(columns=columns).combine_chunks()  # for `take`
+        return self.dataset.to_table(columns=columns, batch_size=1 << 20).combine_chunks()  # for `take`
 
     @property
     def keys(self) -> pa.ChunkedArray:
