@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import xlogy
 
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
-from gnnrag.extract.entity_types import named_type, opening, type_names
 from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
+from gnnrag.text.questions import MONTHS
 from gnnrag.text.terms import GENERAL_WORDS, find_terms
 from gnnrag.types import Passage
 
@@ -65,7 +65,7 @@ class OfflineExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return ["offline terms", 5] if self._by_terms else ["offline", 4]
+        return ["offline terms", 6] if self._by_terms else ["offline", 5]
 
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         if self._by_terms:
@@ -94,17 +94,22 @@ def _extract(passage: Passage, text: PassageText) -> Extraction:
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):
                 triples[topic, relation, phrase] = None
-    first = opening(passage, text)
-    types = {record.name: record for record in type_names([topic, *mentions], topic, first, triples)}
-    if phrase_key(topic) and first not in ("", topic):
-        types[topic] = EntityRecord(topic, types[topic].type if topic in types else "", first)
-    return Extraction(tuple(mentions), tuple(triples), details=tuple(types.values()), is_sentences=True)
+    first = _opening(title, text)
+    details = (EntityRecord(topic, "", first),) if phrase_key(topic) and first not in ("", topic) else ()
+    return Extraction(tuple(mentions), tuple(triples), details=details, is_sentences=True)
+
+
+def _opening(title: str, text: PassageText) -> str:
+    """Return a passage's first sentence as one line, without the title that may be glued to it."""
+    rows = text.sentences[1:] if text.sentences[:1] == (title,) and len(text.sentences) > 1 else text.sentences
+    return " ".join(rows[0].removeprefix(f"{title}\n\n").split()) if rows else ""
 
 
 # ----------------------------------------------------------------------------------------------- untitled passages
 _SHARED = 2  # passages that one title may name
 _NAMED = 0.5  # least share of passages with a title of their own in a corpus of titled passages
 _SMALL = re.compile(r"[^\W\d_]+")
+_DATE = re.compile(rf"[12]\d{{3}}s?|.*\b(?:{'|'.join(MONTHS)})\b.*")
 
 
 def is_titled(passages: Sequence[Passage]) -> bool:
@@ -151,7 +156,6 @@ class TermReader:
         return Extraction(
             names,
             tuple(weights),
-            details=tuple(type_names(names, "", "", weights)),
             is_sentences=True,
             weights=tuple(weights.values()),
             aliases=tuple((name, alias) for name, term in terms if term for alias in term.aliases),
@@ -169,7 +173,7 @@ class TermReader:
 
     def _is_name(self, phrase: str) -> bool:
         """Tell whether a phrase is a date, or a name: not words that are capital where a heading or a list begins."""
-        if named_type(phrase) == "date":
+        if _DATE.fullmatch(phrase):
             return True
         words = phrase.split()
         ends = {fold(words[0]), fold(words[-1])}
