@@ -23,6 +23,7 @@ from gnnrag.text.questions import MONTHS
 from gnnrag.text.terms import GENERAL_WORDS, find_terms
 from gnnrag.types import Passage
 
+
 # ------------------------------------------------------------------------------------------------- titled passages
 class OfflineExtractor(Extractor):
     """Joins each passage's title to each phrase of its sentences; the sentence is the relation.
