@@ -38,7 +38,7 @@ class OfflineExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return ["offline terms", 6] if self._by_terms else ["offline", 5]
+        return ["offline terms", 7] if self._by_terms else ["offline", 5]
 
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         if self._by_terms:
@@ -121,18 +121,16 @@ class TermReader:
                     head, tail = sorted(pair, key=place.__getitem__)  # the one that the sentence names first
                     weights[head, relation, tail] = weight
         names = tuple(dict.fromkeys(name for _, named in sentences for name in named))
-        terms = ((name, self._terms.get(name)) for name in names)
         return Extraction(
             names,
             tuple(weights),
             is_sentences=True,
             weights=tuple(weights.values()),
-            aliases=tuple((name, alias) for name, term in terms if term for alias in term.aliases),
         )
 
     def _named(self, sentence: str, phrases: Sequence[str]) -> tuple[str, ...]:
         """Return the terms and names in a sentence: distinct, in reading order."""
-        spans = [(start, end, term.text) for start, end, term in self._terms.in_text(sentence)]
+        spans = self._terms.in_text(sentence)
         for phrase in phrases:
             at = sentence.find(phrase)
             is_apart = at >= 0 and all(end <= at or at + len(phrase) <= start for start, end, _ in spans)

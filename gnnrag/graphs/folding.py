@@ -170,9 +170,6 @@ def _surfaces(extractions: Sequence[Extraction], renamed: Mapping[str, str]) -> 
             if surface := known_as(detail.name):
                 surfaces[surface].types.update([detail.type] if detail.type else [])
                 surfaces[surface].descriptions |= {detail.description} - {""}
-        for name, alias in extraction.aliases:
-            if known_as(name) in surfaces and clean_name(alias):
-                surfaces[known_as(name)].spellings.add(clean_name(alias))
     return surfaces
 
 

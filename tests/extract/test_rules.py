@@ -71,23 +71,12 @@ def test_terms_and_names_of_a_sentence_are_joined_by_it():
     assert "1952" in graph.names
 
 
-def test_an_abbreviation_is_its_long_form():
-    found = extract_terms(PASSAGES)[1]
-    assert "PTC" not in found.entities and found.aliases == (("Papillary thyroid cancer", "PTC"),)
-    graph = fold(extract_terms(PASSAGES))
-    assert graph.aliases[graph.position["Papillary thyroid cancer"]] == ("PTC",)
-    sentence = "Surgery for PTC is a thyroidectomy."
-    assert ("surgery", sentence, "Papillary thyroid cancer") in found.triples
-
-
 def test_weights_are_the_strength_of_associations():
     rows = [["a", "b"]] * 6 + [["a", "c"]] * 4 + [["c", "d"]] * 3 + [["e"]] * 200 + [["a", "e"]]
     strength = associate(rows)
     assert strength["a", "b"] > strength["a", "c"] > 0
     assert ("a", "e") not in strength, "less often than by chance"
-    found = Extraction(
-        ("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25), aliases=(("a", "A."),)
-    )
+    found = Extraction(("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25))
     assert fold([found, replace(found, weights=())]).weights.tolist() == [1.5, 1.25]
     assert Extraction.from_json(found.to_json()) == found
     with pytest.raises(ValueError, match="weights"):
