@@ -16,7 +16,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -135,32 +134,46 @@ def peers(args: argparse.Namespace) -> dict[str, float]:
 
 
 def edit(args: argparse.Namespace) -> dict[str, float]:
-    """Add passages and remove them again; a change is committed when others can open it."""
+    """Add passages and remove them again, beside another process that searches for one of them."""
     from gnnrag.index.index import Index
     from gnnrag.index.update import update_index
 
     first = Index(args.index).passages[: args.edits]
     new = [replace(p, id=f"new-{p.id}", text=f"{p.text} It was added.") for p in first]
+    context = multiprocessing.get_context("spawn")
     figures: dict[str, float] = {}
     for name, change in (("add", {"add": new}), ("remove", {"remove": [p.id for p in new]})):
-        before, committed = len(Index(args.index).ids), threading.Event()
-        start = time.perf_counter()
-
-        def watch(before: int = before, start: float = start, name: str = name, seen: Any = committed) -> None:
-            while not seen.is_set():
-                if len(Index(args.index).table.row_ids) != before:
-                    figures[f"{name} committed s"] = time.perf_counter() - start
-                    seen.set()
-                time.sleep(0.05)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
+        queue = context.Queue()
+        reader = context.Process(target=_follow, args=(queue, args.index, new[0].title, new[0].id))
+        reader.start()
+        queue.get()  # it has opened the index and searched it
+        start = time.time()
         update_index(args.index, progress=lambda *_: None, **change)  # type: ignore[arg-type]
-        figures[f"{name} and all artefacts s"] = time.perf_counter() - start
-        watcher.join(10)
-        committed.set()
+        figures[f"{name} and all artefacts s"] = time.time() - start
+        figures |= {f"{name} {what} s": moment - start for what, moment in queue.get().items()}
+        reader.join()
     figures["editing GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return figures
+
+
+def _follow(queue: Any, root: Path, title: str, id_: str) -> None:
+    """Put when (Unix time) another process's edit can be opened, and when each retriever's results show it."""
+    from gnnrag.api import Index
+
+    with Index(root, settings=dict(dot.split("=") for dot in SETTINGS)) as index:
+        for retriever in RETRIEVERS:
+            index.search(title, retriever=retriever)
+        was_there = id_ in index.stored.position
+        queue.put("ready")
+        while (id_ in index.stored.position) == was_there:
+            time.sleep(0.02)
+            index.refresh()
+        moments = {"committed": time.time()}
+        for retriever in RETRIEVERS:
+            while (id_ in {hit.passage.id for hit in index.search(title, 100, retriever=retriever)}) == was_there:
+                time.sleep(0.02)
+            moments[f"seen by {retriever}"] = time.time()
+        queue.put(moments)
 
 
 if __name__ == "__main__":

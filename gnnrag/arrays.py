@@ -54,7 +54,6 @@ class Lists:
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Lists:
-        """Store lists of integers."""
         rows = list(rows)
         values = np.fromiter((v for row in rows for v in row), dtype=np.int32)
         return cls(np.cumsum([0, *map(len, rows)], dtype=np.int64), values)
@@ -117,5 +116,4 @@ class Rows(Sequence[T]):
 
 
 def texts(strings: Iterable[str]) -> Rows[str]:
-    """Store strings in an Arrow array."""
     return Rows([pa.array(strings, pa.large_string())])

@@ -66,8 +66,6 @@ def implementation(roles: Any, name: str) -> str:
 
 @dataclass
 class DataConfig:
-    """Where passages and questions come from."""
-
     path: str = "data/sample"  # folder or file, see data/README.md
     split: str = "dev"
     questions: str | None = None  # a questions file from elsewhere, on the same corpus
@@ -90,8 +88,6 @@ class TrackingConfig:
 
 @dataclass
 class RunConfig(TrackingConfig):
-    """The run directory."""
-
     root: str = "runs"
     name: str | None = None  # default: data, method, retriever and a hash of the settings
     fresh: bool = False  # delete an earlier run of that name
@@ -112,18 +108,13 @@ class LongAnswersConfig:
 
 @dataclass
 class AnswerConfig:
-    """How long answers are."""
-
     style: Literal["short", "sentence", "long"] | None = None  # null: by the question's kind
     words: Annotated[int, Ge(1)] | None = None  # most words of a long answer; null: 120
 
 
 @dataclass
 class MetricsConfig:
-    """How predictions are scored."""
-
     ks: list[Annotated[int, Ge(1)]] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
-    skip_no_gold: bool = True  # average recall over questions with gold passages; false: others count 0
     f1_variant: Literal["hipporag", "hotpot", "squad"] = "hipporag"
     long: LongAnswersConfig = field(default_factory=LongAnswersConfig)
 

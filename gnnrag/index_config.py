@@ -34,8 +34,6 @@ def with_own_model(role: RoleConfig, llm: dict[str, Any] | None) -> RoleConfig:
 
 @dataclass(frozen=True)
 class EmbedderConfig:
-    """The sentence embedder."""
-
     # `embedded`, `static` (distilled from it, fast), `hash` (tests), a folder, or a sentence-transformers name
     model: str = "embedded"
     backend: Literal["auto", "openvino", "torch"] = "auto"  # auto: openvino where installed
@@ -46,8 +44,6 @@ class EmbedderConfig:
 
 @dataclass
 class TextConfig:
-    """How text is cut into sentences and phrases."""
-
     # Who finds phrases: blank:en: rules; spacy: the papers' English model; or the name or folder of a spaCy model
     language: str = "blank:en"
     phrase_rules: Literal["clean", "official"] = "clean"  # needs a tagger
@@ -58,8 +54,6 @@ class TextConfig:
 
 @dataclass
 class LexicalConfig:
-    """How words are found and compared by BM25."""
-
     language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
     # simple: words between blanks and marks; of scripts without blanks both see pairs of characters
     tokenizer: Literal["simple", "whitespace"] = "simple"
@@ -67,8 +61,6 @@ class LexicalConfig:
 
 @dataclass
 class ExtractConfig:
-    """Where entities, relations and triples come from."""
-
     # offline: titles and phrases, no model; precomputed, kb: a file; facts: the lines of passages of `datasets.kgqa`;
     # prompted: a model
     method: Literal["offline", "precomputed", "kb", "facts", "prompted"] = "offline"
@@ -92,8 +84,6 @@ class ExtractConfig:
 
 @dataclass
 class GraphConfig:
-    """How triples become the entity graph."""
-
     # hipporag: as released, ASCII only; unicode: letters of every script
     norm: Literal["hipporag", "unicode"] = "hipporag"
     # What is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c; statement: head and relation alone,
@@ -115,8 +105,6 @@ class KnowledgeConfig:
 
 @dataclass
 class TreeConfig:
-    """How passages become a tree of summaries."""
-
     cluster: Literal["anchors", "gmm"] = "anchors"  # anchors: local, changes stay small; gmm: as released
     cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors: nodes of a cluster, on average
     margin: Annotated[float, Ge(0)] = 0.02  # anchors: how much less similar a second cluster may be
@@ -170,8 +158,6 @@ class WritersConfig:
 
 @dataclass
 class IndexConfig:
-    """Where the index lives and what it is made with."""
-
     path: str | None = None  # default: a folder under `root`, named after the data
     root: str = "indexes"
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)

@@ -43,7 +43,6 @@ def hash64(text: str) -> int:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -88,7 +87,6 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a folder, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -117,11 +117,9 @@ class Session:
                 raise BudgetError(f"budget.max_{name}={limit} is used up ({used:g}); raise it or set it to null")
 
     def total(self, name: str) -> int:
-        """Return the sum of a counter over all roles."""
         return sum(row[name] for row in self.by_role.values())
 
     def usage(self) -> dict[str, Any]:
-        """Return the counters as plain JSON data."""
         return {
             "llm_calls": self.total("calls"),
             "prompt_tokens": self.total("prompt_tokens"),

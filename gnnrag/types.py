@@ -127,7 +127,6 @@ class Ranking:
 
     @property
     def hits(self) -> list[Hit]:
-        """The ranking as a list of `Hit`."""
         texts = self.texts or ("",) * len(self)
         sources = self.sources or ((),) * len(self)
         kinds = self.kinds or (self.kind,) * len(self)

@@ -38,7 +38,7 @@ def config(indexes: Path, tmp_path: Path) -> Any:
     def make(*overrides: str, runs: str = "runs") -> EvaluateConfig:
         base = [
             f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "retriever=hybrid",
-            f"index.root={indexes}", f"run.root={tmp_path / runs}", "run.name=mine", "metrics.skip_no_gold=true",
+            f"index.root={indexes}", f"run.root={tmp_path / runs}", "run.name=mine",
             f"data.limit={LIMIT}",
         ]  # fmt: skip
         if not any(setting.startswith("roles") for setting in overrides):

@@ -96,7 +96,6 @@ def _brought_up_to_date(config: EvaluateConfig) -> Path | str:
 
 
 def _make_what_it_lacks(index: stored.Index, config: EvaluateConfig) -> None:
-    """Make the artefacts that a config's parts read and the index does not have."""
     lacking = [name for name in closure(needed_stages(config), index.config) if not index.has(name)]
     if lacking:
         who = f"method={config.method.name} on retriever={config.retriever.name}"

@@ -60,11 +60,10 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     # The first process of a node makes indexes and subgraphs; the others find them on disk.
     with progress_bar() as advance, context.accelerator.local_main_process_first():
         data = kind.open(config, context, advance)
-    cross = kind.is_crossed(config)
-    folds = list(range(config.folds.count)) if cross else [config.folds.report]
+    folds = list(range(config.folds.count)) if config.cross else [config.folds.report]
     rows: Report = []
     for fold in folds:
-        folder = path / f"fold{fold}" if cross else path
+        folder = path / f"fold{fold}" if config.cross else path
         reported = train_fold(folder, kind(config, data, fold, context))
         if reported is None:
             shut_down(context.accelerator)
@@ -73,7 +72,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     if context.accelerator.is_main_process:
         metrics = write_report(path, sorted(rows, key=lambda row: (row["set"], row["id"])), {"folds": folds})
         if rows:
-            print(report_table(metrics, kind.columns))
+            print(report_table(metrics))
         print(path)
     shut_down(context.accelerator)
     return path
@@ -102,10 +101,10 @@ def run_context(
     return RunContext(accelerator, stop, note, command)
 
 
-def report_table(metrics: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Return the means of a report, a line for each set; a metric that no set has is left out."""
+def report_table(metrics: Mapping[str, Any]) -> str:
+    """Return the means of a report, a line for each set."""
     sets = {name: row for name, row in metrics.items() if isinstance(row, dict)}
-    names = [name for name in columns if any(name in row for row in sets.values())]
+    names = dict.fromkeys(name.removesuffix("_ci") for row in sets.values() for name in row if name.endswith("_ci"))
     rows = [
         [name, str(row["questions"]), *(with_interval(row[n], row[f"{n}_ci"]) if n in row else "-" for n in names)]
         for name, row in sets.items()

@@ -59,7 +59,6 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints of the passages and of the questions, for run records."""
         return {"passages": fingerprint(self.passages), "questions": fingerprint(self.questions)}
 
 

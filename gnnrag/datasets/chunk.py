@@ -32,7 +32,6 @@ class Chunking:
 
 
 def document_of(passage_id: str) -> str:
-    """Return the document that a passage comes from."""
     return passage_id.rpartition("#")[0]
 
 

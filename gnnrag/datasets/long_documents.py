@@ -33,7 +33,6 @@ _Asked = tuple[Question, list[tuple[str, str]]]  # with its evidence: the docume
 
 
 def is_release(path: Path) -> bool:
-    """Tell whether a path names one of these."""
     return _reader(path) is not None
 
 

@@ -38,8 +38,6 @@ class GNNConfig:
 
 @dataclass
 class PruneConfig:
-    """How much of the graph a question sees."""
-
     passages: int = 200  # passages, those that a short walk from the seeds likes best
     sentences: int = 1500  # no further passage is taken once they have so many sentences
     entities: int = 800  # names that two of the passages share, the rarest first

@@ -101,7 +101,7 @@ class Checkpoint:
 
     model: QueryGNN
     ranker: RankerConfig | None = None  # of networks over entities
-    encoder: dict[str, Any] = field(default_factory=dict)  # name, weights, normalised, query and document prefixes
+    encoder: dict[str, Any] = field(default_factory=dict)  # model, weights, query prefix
     facts: dict[str, Any] = field(default_factory=dict)  # fingerprints of training graphs, threshold, steps, scores
 
 

@@ -47,7 +47,6 @@ class SortedEdges:
 
     @classmethod
     def sort(cls, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> SortedEdges:
-        """Sort edges."""
         width = int(relation.max()) + 1 if len(relation) else 1
         order = torch.argsort(target * width + relation, stable=True)
         return cls(order, source[order], relation[order], target[order], num_nodes)

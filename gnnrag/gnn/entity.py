@@ -87,8 +87,6 @@ STAND_IN = "X"  # what takes the place of a name that is left out of a question
 
 @dataclass(frozen=True)
 class EntityQuestion:
-    """A question and where it starts."""
-
     text: str  # what is embedded
     seeds: dict[int, float]  # entities, and how surely the question names them
     branch: str  # given, exact, dense_link, facts, names; none: nothing is named and vectors do not link
@@ -118,7 +116,6 @@ class EntityQuestions:
 
     @cached_property
     def names(self) -> NameFinder:
-        """Finds entities by name."""
         return NameFinder(self.graph.entities, is_normalised=not self.is_kb)
 
     @cached_property
@@ -128,7 +125,6 @@ class EntityQuestions:
 
     @cached_property
     def fact_rows(self) -> np.ndarray:
-        """Rows of the triples that are facts."""
         return np.arange(len(self.graph.triples))
 
     def facts_of(self, mask: np.ndarray) -> np.ndarray:
@@ -173,8 +169,6 @@ class EntityQuestions:
 
 @dataclass
 class NeighbourhoodConfig:
-    """How much of the graph a question about entities sees."""
-
     hops: int | None = 3  # from the seeds; null: the whole graph, as GFM-RAG
     fan: int = 60  # edges at most by which one node leads on, drawn once for the graph; seeds lead to all neighbours
 

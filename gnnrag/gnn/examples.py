@@ -60,8 +60,6 @@ _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables;
 
 @dataclass(frozen=True)
 class Example:
-    """A question with its subgraph."""
-
     id: str
     subgraph: Subgraph
     candidates: np.ndarray  # (n,) bool, the nodes that are ranked
@@ -127,7 +125,6 @@ def write_subgraph(path: Path, subgraph: Subgraph) -> None:
 
 
 def read_subgraph(path: Path) -> Subgraph:
-    """Read a subgraph."""
     with np.load(path, allow_pickle=False) as stored:
         arrays: dict[str, Any] = dict(stored)
     arrays["branch"] = str(arrays["branch"])
@@ -222,7 +219,6 @@ class SupportSet(EntitySet):
 
     @cached_property
     def incidence(self) -> Incidence:
-        """Which entities stand in which passages."""
         return Incidence.of(self.source.graph.entity_passages, len(self.source.index.ids))
 
     def _is_gold(self, i: int) -> np.ndarray:

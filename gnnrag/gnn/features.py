@@ -31,8 +31,6 @@ _RUN = re.compile(r"\b[^\W\d_a-z][\w'’.-]*(?:\s+(?:[^\W\d_a-z][\w'’.-]*|of|t
 
 @dataclass(frozen=True)
 class Seeds:
-    """Nodes to start from."""
-
     nodes: np.ndarray  # distinct, ascending, at least one; (n,) int64
     values: np.ndarray  # weights in (0, 1]; (n,) float32
     branch: str  # exact, dense_link, facts, names, search (passages alone)

@@ -64,7 +64,6 @@ class QuestionGraphs:
 
     @cached_property
     def fact_rows(self) -> np.ndarray:
-        """Rows of the triples that are facts."""
         return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
 
     @cached_property

@@ -71,7 +71,6 @@ class Candidates:
 
 # All losses return one value for each question, (Q,): 0 for one without what they compare.
 def retrieval_loss(candidates: Candidates, config: LossConfig) -> Tensor:
-    """Return the weighted sum of the losses of stage 2."""
     loss = candidates.logits.new_zeros(candidates.num_questions)
     if config.bce:
         loss = loss + config.bce * weighted_bce(candidates, config.temperature)
@@ -236,7 +235,6 @@ class CompletionTask:
         return model(batch, query=bare.rel_mlp(vectors))
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
-        """Return rank, MRR and hits of each evaluated query."""
         rows = {}
         for items in self._evaluated()[part]:
             with torch.inference_mode():

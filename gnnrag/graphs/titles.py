@@ -116,8 +116,11 @@ def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables
 
 def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, float]]:
     """Return what a passage is known by, as what, and how sure that is where it is a subject."""
+    bare = drop_qualifier(title)
+    kinds = {title: FULL, bare: BARE} if bare != title else {title: FULL | BARE}  # a form takes a while
     names: dict[str, tuple[int, float]] = {}
-    for name, kind in ((phrase_key(title), FULL), (phrase_key(drop_qualifier(title)), BARE)):
+    for text, kind in kinds.items():
+        name = phrase_key(text)
         names[name] = (names.get(name, (0, 0.0))[0] | kind, 0.0)
     for name, confidence in {phrase_key(subject.name): subject.confidence for subject in subjects}.items():
         names[name] = (names.get(name, (0, 0.0))[0] | SUBJECT, confidence)

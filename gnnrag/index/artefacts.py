@@ -35,8 +35,6 @@ Make = Callable[["Work"], tuple[Any, Counts]]  # returns the value, as `save_arr
 
 @dataclass(frozen=True)
 class Artefact:
-    """How an artefact is made and read."""
-
     make: Make
     inputs: tuple[str, ...] | Callable[[IndexConfig], Sequence[str]]  # of artefacts; may follow from settings
     kind: Any = None  # class of the value
@@ -87,12 +85,10 @@ class Work:
 
     @property
     def passages(self) -> Sequence[Passage]:
-        """The corpus."""
         return self.index.passages  # type: ignore[no-any-return]
 
     @property
     def tasks(self) -> Any:
-        """Runs the roles that write for an index: summaries, reports, extraction by a model."""
         return self.index.tasks
 
     @property

@@ -39,14 +39,11 @@ Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (tokens, mask), both
 
 
 class Embedder(Protocol):
-    """Texts to vectors."""
-
     identity: str  # changes whenever vectors would
     dim: int  # length of a vector
     weights: str = ""  # changes whenever the weights do; empty: `identity` says it
     block: int = 256  # texts of one call to `encode`, if there are many
     query_prefix: str = ""  # put before every query
-    revision: str | None = None  # of a model from a hub
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """Return (len(texts), dim) float32 rows of unit length."""
@@ -104,17 +101,8 @@ class StaticEmbedder(Embedder):
 
 
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
-    """Return what a checkpoint records of an embedder: its weights (its name, if it has none) and its prefixes.
-
-    `revision` is the commit of a hub's model, null where `weights` is a digest; documents have no prefix.
-    """
-    return {
-        "weights": embedder.weights or embedder.identity,
-        "revision": embedder.revision,
-        "normalised": True,
-        "query_prefix": embedder.query_prefix,
-        "document_prefix": "",
-    }
+    """Return what a checkpoint records of an embedder: its weights (its name, if it has none) and its prefix."""
+    return {"weights": embedder.weights or embedder.identity, "query_prefix": embedder.query_prefix}
 
 
 def is_folder(model: str) -> bool:
@@ -190,13 +178,6 @@ class SentenceEmbedder(Embedder):
         if self.config.model == "embedded":
             return ""
         return (getattr(self._model, "prompts", None) or {}).get("query") or ""
-
-    @property
-    def revision(self) -> str | None:  # type: ignore[override]
-        """The commit of a model that came from a hub; None where `weights` is a digest."""
-        if not self.weights.startswith("hub:"):
-            return None
-        return getattr(getattr(getattr(self._model[0], "auto_model", None), "config", None), "_commit_hash", None)
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         if is_query:
@@ -317,7 +298,6 @@ def released_tokeniser(folder: Path) -> Tokenise:
 
 
 def model_tokeniser(model: Any) -> Tokenise:
-    """Return the tokeniser of a sentence-transformers model."""
     tokenizer, limit = model.tokenizer, model.max_seq_length
     return lambda texts: tokenizer(texts, truncation=True, max_length=limit)["input_ids"]
 

@@ -103,17 +103,14 @@ class Index:
         self._keys: dict[str, str] = {}
 
     def uri(self, name: str) -> str:
-        """Return where a table of the index lies."""
         return f"{self.place}/{name}"
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The recorded settings; see `recorded`."""
         return self.table.state["settings"]  # type: ignore[no-any-return]
 
     @property
     def source(self) -> dict[str, Any]:
-        """Where the passages came from; see `data_source`."""
         return self.table.state["source"]  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------------ artefacts
@@ -137,7 +134,6 @@ class Index:
         self._values = {name: value for name, value in self._values.items() if name in but}
 
     def folder(self, name: str) -> Path:
-        """Return the folder of an artefact, which is made if missing."""
         folder = self._folder(name)
         if not self.has(name):
             with self.locked():
@@ -174,7 +170,6 @@ class Index:
         return read_object(self._folder(name) / RECORD)
 
     def table_of(self, name: str) -> ValueTable:
-        """Return the first table that an artefact rests on."""
         return ValueTable(self.uri(f"{self.record(name)['tables'][0]}.lance"))
 
     def artefact_key(self, name: str) -> str:
@@ -236,7 +231,6 @@ class Index:
 
     @cached_property
     def tasks(self) -> Any:
-        """Runs the roles that write for the index."""
         return index_tasks(self.config)
 
     def file_names(self) -> set[str]:
@@ -249,7 +243,6 @@ class Index:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Keys of all artefacts that exist."""
         names = folders_in(self.place)  # maybe of other passages or settings; a key takes a while
         return {name: self.artefact_key(name) for name in ARTEFACTS if name in names and self.has(name)}
 
@@ -271,7 +264,6 @@ class Index:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Passage id to position."""
         return {id_: i for i, id_ in enumerate(self.ids)}
 
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
@@ -289,12 +281,10 @@ class Index:
 
     @cached_property
     def titles(self) -> TitleMatcher:
-        """Matches names to the passages with these titles."""
         return TitleMatcher(self.hierarchy, self.read("titles").tables)
 
     @property
     def layout(self) -> Layout:
-        """Where passages stand in their documents."""
         return self.read("titles").layout
 
     @cached_property
@@ -318,7 +308,6 @@ class Index:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The embedder of all vectors."""
         return make_embedder(self.config.embedder)
 
     def bm25_scores(self, queries: Sequence[str]) -> np.ndarray:
@@ -378,7 +367,6 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
 
 
 def inputs_of(name: str, config: IndexConfig) -> Sequence[str]:
-    """Return the names of the artefacts that an artefact is made of."""
     inputs = ARTEFACTS[name].inputs
     return inputs if isinstance(inputs, tuple) else inputs(config)
 

@@ -129,16 +129,12 @@ class ReportTasks:
 
 @dataclass(frozen=True)
 class Report:
-    """A report on a community."""
-
     key: str  # hash of the task that it was written for
     draft: ReportDraft
 
 
 @dataclass(frozen=True)
 class Reports:
-    """One report for each community, by position."""
-
     rows: Sequence[tuple[str, Any]]  # key and draft as JSON data
     matrix: np.ndarray  # (num_sentences, dim) float32 unit rows, stored as float16: sentences of summaries
     sentences: Lists  # rows of each report in matrix; none without a vector
@@ -148,7 +144,6 @@ class Reports:
 
     @cached_property
     def items(self) -> Sequence[Report]:
-        """The reports."""
         return [Report(key, draft_of(row)) for key, row in self.rows]
 
     @cached_property
@@ -176,6 +171,5 @@ def embedded_sentences(draft: ReportDraft) -> list[str]:
 
 
 def draft_of(row: Mapping[str, Any]) -> ReportDraft:
-    """Return a report from JSON data."""
     findings = tuple(Finding(f["summary"], f["explanation"], tuple(f["sources"])) for f in row["findings"])
     return ReportDraft(**{**row, "findings": findings, "flags": tuple(row["flags"])})

@@ -47,7 +47,6 @@ def text_key(title: str, text: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ passages
 def passage_rows(table: pa.Table) -> Rows[Passage]:
-    """Return the passages of a table."""
     names = _metadata_names(table.schema)
 
     def make(id_: str, title: str, text: str, place: str, *metadata: Any) -> Passage:
@@ -81,9 +80,9 @@ class PassageTable:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All columns of all passages but what BM25 reads; with `_key`, see `text_key`, and `_rowid`."""
+        """All columns of all passages but what BM25 reads; with `_key`, see `text_key`."""
         columns = [*_OWN, _KEY, *self.metadata_names]
-        return self.dataset.to_table(columns=columns, with_row_id=True).combine_chunks()  # for `take`
+        return self.dataset.to_table(columns=columns).combine_chunks()  # for `take`
 
     @property
     def keys(self) -> pa.ChunkedArray:
@@ -99,7 +98,6 @@ class PassageTable:
         return is_same and all(self.rows[n].to_pylist() == [p.metadata.get(n) for p in passages] for n in names)
 
     def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
-        """Return the passages at these positions."""
         passages = []
         for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
             metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
@@ -109,12 +107,13 @@ class PassageTable:
     @cached_property
     def row_ids(self) -> np.ndarray:
         """Row addresses, ascending. Shape (num_passages,), uint64."""
-        return self.rows["_rowid"].to_numpy()
+        return self.dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_numpy()
 
     @cached_property
     def key(self) -> str:
         """A hash of all passages in their order, without metadata, 64 hex digits."""
-        columns = ("\0".join(self.rows[name].to_pylist()) for name in ("id", "place", _KEY))
+        rows = self.dataset.to_table(columns=["id", "place", _KEY])  # the texts are most of `rows`
+        columns = ("\0".join(rows[name].to_pylist()) for name in ("id", "place", _KEY))
         return hashlib.sha256("\1".join(columns).encode()).hexdigest()
 
     def matching(self, condition: str) -> np.ndarray:
@@ -125,7 +124,6 @@ class PassageTable:
         return mask
 
     def record(self, state: Mapping[str, Any]) -> None:
-        """Record settings and source."""
         metadata = {**(self.dataset.schema.metadata or {}), _STATE: json.dumps(state).encode()}
         self.dataset.update_schema_metadata({k.decode(): v.decode() for k, v in metadata.items()}, replace=True)
         self.state = dict(state)
@@ -188,7 +186,6 @@ def _bm25_name(language: str, tokenizer: str) -> str:
 
 
 def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, Any]) -> PassageTable:
-    """Write all passages as a new version, with settings and source."""
     table = _as_table(passages).replace_schema_metadata({_STATE: json.dumps(state).encode()})
     lance.write_dataset(table, uri, mode="overwrite", **_CLEANUP)
     return PassageTable(uri)
@@ -207,7 +204,7 @@ def _as_table(passages: Sequence[Passage]) -> pa.Table:
 
 
 def _metadata_names(schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
+    return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT)]
 
 
 @contextmanager
@@ -258,14 +255,12 @@ class ValueTable:
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
-        """The keys there are."""
         if self.dataset is None:
             return pa.chunked_array([], pa.string())
         return self.dataset.to_table(columns=["key"])["key"]
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
         return self.dataset.schema.field("value").type.list_size  # type: ignore[union-attr]
 
     def missing(self, keys: Sequence[str]) -> list[int]:
@@ -378,7 +373,6 @@ def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 # -------------------------------------------------------------------------------------------------- arrays of artefacts
 def put_json(path: Path, data: Any) -> None:
-    """Write JSON on one line."""
     path.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "surrogatepass")
 
 

@@ -117,7 +117,6 @@ def change_documents(
 
 
 def chunking_of(root: Path | str) -> Chunking:
-    """Return how the documents of an index were cut."""
     return from_settings(Chunking, Index(root).source.get("chunking", {}), "chunking")
 
 

@@ -65,8 +65,6 @@ class Embed:
 
 @dataclass(frozen=True)
 class Analyse:
-    """Passages to their sentences and phrases."""
-
     config: TextConfig
     here: Any = None
 
@@ -112,6 +110,5 @@ class Extract(Ask):
 
 
 def index_tasks(config: IndexConfig) -> Any:
-    """Return what runs the roles that write for an index."""
     tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
     return tasks.IndexTasks(config)

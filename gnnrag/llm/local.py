@@ -157,7 +157,6 @@ class Job:
 
     @property
     def adapter(self) -> str | None:
-        """Folder of the LoRA adapter."""
         adapter = self.part.files.adapter
         return str(adapter) if adapter else None
 
@@ -177,11 +176,9 @@ class Engine:
     context: int | None = None  # most tokens of prompt and reply
 
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
-        """Return the replies to prompts, which are tokens."""
         raise NotImplementedError
 
     def batches(self, jobs: Sequence[Job], prompts: Mapping[int, list[int]]) -> list[list[int]]:
-        """Group the positions of jobs into batches."""
         return [list(prompts)]
 
     def answer(self, jobs: Sequence[Job]) -> list[Reply | Exception]:
@@ -253,7 +250,6 @@ class ModelThread:
         return await asyncio.wrap_future(future)
 
     def _answer(self) -> None:
-        """Answer all that waits, in the thread."""
         time.sleep(_WINDOW_S)
         with self._lock:
             waiting, self._waiting = self._waiting, []

@@ -37,8 +37,6 @@ _SEEDS = 1 << 32  # that OpenVINO tells apart
 
 
 class Pipeline(Engine):
-    """A `ContinuousBatchingPipeline`."""
-
     def __init__(self, pipeline: Any, name: str) -> None:
         self.pipeline, self.tokenizer = pipeline, _Tokenizer(pipeline.get_tokenizer(), name)
         self.context = len(self.tokenizer("a " * _PROBE)["input_ids"])

@@ -37,7 +37,6 @@ class ScriptedBackend(Backend):
         return model
 
     def setup(self) -> None:
-        """Compile the rules."""
         self.requests: list[Request] = []
         self._lock = threading.Lock()
         self._rules = [_rule(rule) for rule in self.rules]

@@ -10,12 +10,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
-from unicodedata import normalize
-
-from gnnrag.text.normalise import with_blanks
-from gnnrag.types import Question
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 F1Variant = Literal["hipporag", "hotpot", "squad"]
 
@@ -48,48 +44,13 @@ _LETTER = re.compile(
     r"(?<![\w'’])(?<![^\WA-J]/)[A-J](?![\w'’])(?!\s+(?!and\b|or\b)[a-z])"
 )  # no `N/A`; `A` before a small word is an article
 _SIGNED = re.compile(r"\b[A-Za-z](?:[+#]+(?!\w)|-$)")  # `C++` and `C#`: the published scripts take both for `C`
-_NUMBER = re.compile(r"\b\d+\b")  # where choices are numbered
 _AROUND = re.compile(r"(?<!\w)['\"*]+|['\"*]+(?!\w)")  # of a letter in a list of Python, or in bold
-_CHOICES = ("choices", "options")
 
 
 def letters_of(text: str) -> frozenset[str]:
     """Return the letters that a text consists of, as an answer to a question with choices; else none."""
     text = _AROUND.sub(" ", text)
     return frozenset(re.findall(r"\b[A-J]\b", text)) if _LETTERS.fullmatch(text) else frozenset()
-
-
-def choices_of(question: Question) -> Mapping[str, str]:
-    """Return the text of each choice by its letter, empty where a question has none in its `extra`.
-
-    They are a mapping, a list in the order of the letters, or lists `label` and `text` as in ARC.
-    """
-    choices: Any = next((value for key, value in question.extra.items() if key.lower() in _CHOICES), None)
-    if isinstance(choices, Mapping) and {"label", "text"} <= choices.keys():
-        choices = dict(zip(choices["label"], choices["text"], strict=False))
-    if isinstance(choices, list):
-        choices = dict(zip(string.ascii_uppercase, choices, strict=False))
-    return {str(key).upper(): str(text) for key, text in choices.items()} if isinstance(choices, Mapping) else {}
-
-
-def as_letters(text: str, choices: Mapping[str, str]) -> str:
-    """Return the letters of the choices that an answer names, by letter (`AB`, `(A)`, `A and B.`) or in their words."""
-    plain = with_blanks(normalize("NFKC", text))  # `Ａ`, `答案是B`
-    bare = plain.strip().upper()
-    if bare and set(bare) <= choices.keys():  # ABD
-        letters = set(bare)
-    else:
-        unsigned = _SIGNED.sub(" ", plain)
-        named = letters_of(plain.upper()) or _LETTER.findall(unsigned) or _NUMBER.findall(plain)
-        letters = {*named} & choices.keys()
-    if not letters:
-        said = [f" {form} " for form in _forms(plain)]
-        for key, choice in choices.items():
-            forms = _forms(with_blanks(normalize("NFKC", choice)))
-            level = 1 if len(forms[1]) > 1 or forms[1].isdecimal() else 2
-            if forms[level] and f" {forms[level]} " in said[level]:
-                letters.add(key)
-    return ", ".join(sorted(letters)) or text
 
 
 def is_abstention(prediction: str) -> bool:

@@ -36,8 +36,8 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     for run in runs[1:]:
         if set(run.ids) != set(first.ids):
             raise GnnragError(f"{run.name} and {first.name} answered different questions")
-        if _scoring(run) != _scoring(first):
-            problem = f"{run.name} was scored with {_scoring(run)}, {first.name} with {_scoring(first)}"
+        if (mine := run.metrics.get("settings")) != (theirs := first.metrics.get("settings")):
+            problem = f"{run.name} was scored with {mine}, {first.name} with {theirs}"
             raise GnnragError(f"{problem}; run gnnrag evaluate again on one with the metrics settings of the other")
     place = {id_: i for i, id_ in enumerate(first.ids)}
     ordered = []
@@ -46,14 +46,6 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
         scores = {name: values[rows] for name, values in run.scores.items()}
         ordered.append(replace(run, ids=first.ids, types=run.types[rows], scores=scores))
     return ordered
-
-
-def _scoring(run: Run) -> dict[str, Any]:
-    """Return what a run was scored with; where all questions have gold passages, nothing is skipped or counted 0."""
-    settings = dict(run.metrics.get("settings") or {})
-    if run.metrics.get("no_gold") == 0:
-        settings.pop("skip_no_gold", None)
-    return settings
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

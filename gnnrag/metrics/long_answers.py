@@ -11,29 +11,19 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from gnnrag.config import LongAnswersConfig
 from gnnrag.text.sentences import count_words
-from gnnrag.text.support import (
-    Said,
-    content_stems,
-    coverage,
-    inverse_frequencies,
-    statements,
-    support,
-    windows,
-    without_citations,
-)
+from gnnrag.text.support import content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Passage, Prediction, Question
 
 TEXT = "text/"  # begins the names of these metrics
-TEXT_VERSION = 1  # of their definitions: figures of two versions do not compare
-_MAX_CHARACTERS = 3_000  # of an answer or reference in which statements are looked for, as in the benchmark
+TEXT_VERSION = 2  # of their definitions: figures of two versions do not compare
 _LEAST_WORDS, _LONG_WORDS = 4, 12  # of a sentence that ends with a full stop; of any answer that is no short one
 
 
@@ -63,20 +53,6 @@ class Material:
     embedder: str = ""  # its name
 
 
-@dataclass(frozen=True)
-class _Text:
-    text: str
-    words: int
-    stems: frozenset[str]
-    statements: Sequence[Said]
-    places: Sequence[Said]  # that may hold a statement
-
-    @classmethod
-    def read(cls, text: str) -> _Text:
-        start = text[:_MAX_CHARACTERS]
-        return cls(text, count_words(text), content_stems(text), statements(start), windows(start))
-
-
 def compare_texts(
     pairs: Sequence[tuple[Question, Prediction]], material: Material, config: LongAnswersConfig
 ) -> dict[str, np.ndarray]:
@@ -91,22 +67,19 @@ def compare_texts(
         Metrics by name, (n,) each, best of several references; empty where no question is compared.
 
         - `rouge_l`, `cosine_embedding`: of the whole texts; `words`: of the answer.
-        - `coverage_lexical`: mean support of the reference's statements in the answer.
         - `context_coverage_lexical@1000`: the share of the reference's content words, by weight, that the first 1,000
-          tokens retrieved have.
-
-        What the question says is left out of statements and words.
+          tokens retrieved have. Words of the question are left out.
     """
     compared = [i for i, (question, _) in enumerate(pairs) if is_compared(question)]
     if not compared:
         return {}
     counter = TokenCounter(config.tokenizer)
     weight = inverse_frequencies(passage.content for passage in material.passages.values())
-    places_of = lru_cache(maxsize=None)(lambda id_: windows(material.passages[id_].content))
+    stems_of = cache(lambda id_: content_stems(material.passages[id_].content))
 
-    def first_places(ids: Iterable[str]) -> list[Said]:
-        """Return what stands in the first `context_tokens` of passages, best first; the last one is cut."""
-        places, budget = list[Said](), config.context_tokens
+    def first_stems(ids: Iterable[str]) -> set[str]:
+        """Return the stems in the first `context_tokens` of passages, best first; the last one is cut."""
+        stems, budget = set[str](), config.context_tokens
         for id_ in ids:
             if id_ not in material.passages:
                 continue
@@ -114,37 +87,23 @@ def compare_texts(
             size = counter.count(text)
             if size > budget:
                 words = text.split()
-                places += windows(" ".join(words[: counter.fit(words, budget, " ")]))
-                break
-            places += places_of(id_)
+                return stems | content_stems(" ".join(words[: counter.fit(words, budget, " ")]))
+            stems |= stems_of(id_)
             budget -= size
-        return places
+        return stems
 
     rows: dict[int, dict[str, float]] = {}
-    texts: dict[int, tuple[_Text, list[_Text]]] = {}  # long answers with their references
+    texts: dict[int, tuple[str, Sequence[str]]] = {}  # long answers with their references
     for i in compared:
-        question, prediction = pairs[i]
-        failed, asked = prediction.error is not None, content_stems(question.text)
-        references = [_Text.read(reference) for reference in question.answers]
-        retrieved = [] if failed else first_places(prediction.ranking)
-        stems = frozenset[str]().union(*(place.stems for place in retrieved))
-        answer = None
+        (question, prediction), failed = pairs[i], pairs[i][1].error is not None
+        asked, stems = content_stems(question.text), set() if failed else first_stems(prediction.ranking)
+        shares = [coverage(content_stems(reference) - asked, stems, weight) for reference in question.answers]
+        rows[i] = {f"context_coverage_lexical@{config.context_tokens}": float(np.fmax.reduce(shares))}
         if is_long(question):
-            answer = _Text.read("" if failed else cut(without_citations(prediction.answer), config.answer_words))
-            texts[i] = answer, references
-        row: dict[str, float] = {}
-        for reference in references:
-            new = [statement.without(asked) for statement in reference.statements]  # what they say beyond the question
-            values = {
-                f"context_coverage_lexical@{config.context_tokens}": coverage(reference.stems - asked, stems, weight)
-            }
-            if answer:
-                supports = [support(statement, answer.places, weight) for statement in new if statement.stems]
-                values |= {"rouge_l": rouge_l(answer.text, reference.text), "coverage_lexical": _mean(supports)}
-            row |= {name: float(np.fmax(row.get(name, math.nan), value)) for name, value in values.items()}
-        if answer:
-            row["words"] = float(answer.words)
-        rows[i] = row
+            answer = "" if failed else cut(without_citations(prediction.answer), config.answer_words)
+            texts[i] = answer, question.answers
+            rows[i]["rouge_l"] = max(rouge_l(answer, reference) for reference in question.answers)
+            rows[i]["words"] = float(count_words(answer))
     if material.encode:
         for i, cosine in _similarities(texts, material.encode).items():
             rows[i]["cosine_embedding"] = cosine
@@ -156,23 +115,19 @@ def compare_texts(
 
 
 def _similarities(
-    texts: Mapping[int, tuple[_Text, Sequence[_Text]]], encode: Callable[[Sequence[str]], np.ndarray]
+    texts: Mapping[int, tuple[str, Sequence[str]]], encode: Callable[[Sequence[str]], np.ndarray]
 ) -> dict[int, float]:
     """Return the best cosine of each long answer with its references; a blank text has a zero vector."""
-    named = dict.fromkeys(t.text for answer, references in texts.values() for t in (answer, *references) if t.words)
+    named = dict.fromkeys(t for answer, references in texts.values() for t in (answer, *references) if count_words(t))
     if not named:
         return {}
     vectors = encode(list(named))
-    row_of = {text: row for text, row in zip(named, vectors, strict=True)}
+    row_of = dict(zip(named, vectors, strict=True))
     zero = np.zeros(vectors.shape[1])
     return {
-        i: max(float(row_of.get(r.text, zero) @ row_of.get(answer.text, zero)) for r in references)
+        i: max(float(row_of.get(r, zero) @ row_of.get(answer, zero)) for r in references)
         for i, (answer, references) in texts.items()
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
 
 
 def cut(text: str, words: int | None) -> str:

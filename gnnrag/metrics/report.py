@@ -11,8 +11,6 @@ import numpy as np
 from gnnrag.config import MetricsConfig
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.answer import (
-    as_letters,
-    choices_of,
     exact_match,
     f1,
     is_abstention,
@@ -97,11 +95,10 @@ def per_question(
 ) -> dict[str, np.ndarray]:
     """Return one array per metric, (n,) in the order of `questions`, to compare two runs on; NaN: not defined.
 
-    Retrieval metrics are not defined without gold passages; where some questions have them, the others count 0 if
-    `skip_no_gold` is false. Metrics of short answers are not defined for a reference of a sentence or more: see
-    `compare_texts`. Node metrics and those of lists are there where a question has `gold_nodes`; `nodes`, the table of
-    `resolved_metrics`, adds those of retrieved nodes together with those of the passages read. A failed question
-    scores 0 and keeps its cost.
+    Retrieval metrics are not defined without gold passages, nor metrics of short answers for a reference of a sentence
+    or more: see `compare_texts`. Node metrics and those of lists are there where a question has `gold_nodes`; `nodes`,
+    the table of `resolved_metrics`, adds those of retrieved nodes together with those of the passages read. A failed
+    question scores 0 and keeps its cost.
 
     Raises GnnragError for no questions or predictions that are not one a question, ValueError for bad `ks` or
     `f1_variant`.
@@ -118,10 +115,9 @@ def per_question(
             row |= metrics if gold_nodes(question) else dict.fromkeys(metrics, math.nan)
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
     has_gold = np.array([bool(q.gold) for q in questions])
-    if config.skip_no_gold or not has_gold.any():
-        for name in columns:
-            if name.startswith("retrieval/") and not is_node_metric(name):
-                columns[name][~has_gold] = math.nan
+    for name in columns:
+        if name.startswith("retrieval/") and not is_node_metric(name):
+            columns[name][~has_gold] = math.nan
     are_long = np.array([is_long(q) for q in questions])
     for name in _OF_SHORT_ANSWERS:
         columns[name][are_long] = math.nan
@@ -129,10 +125,7 @@ def per_question(
 
 
 def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> dict[str, float]:
-    answer, answers = prediction.answer, question.answers
-    if answer and (choices := choices_of(question)):
-        answer, answers = as_letters(answer, choices), tuple(as_letters(gold, choices) for gold in answers)
-    ranking, gold = prediction.ranking, question.gold
+    answer, answers, ranking, gold = prediction.answer, question.answers, prediction.ranking, question.gold
     quality = {f"retrieval/recall@{k}": recall_at(ranking, gold, k) for k in config.ks}
     quality |= {f"retrieval/all@{k}": all_at(ranking, gold, k) for k in config.ks}
     quality |= {

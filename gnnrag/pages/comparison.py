@@ -282,7 +282,6 @@ MEASURES = (
     Measure("answer/f1", _ANSWER, "F1", "words that the answer shares with the gold answer, 1 for all"),
     Measure("text/rouge_l", _ANSWER, "ROUGE-L", "longest common sequence of words of answer and reference, 1 for all"),
     Measure("text/cosine_embedding", _ANSWER, "Similarity", "cosine of the embeddings of answer and reference"),
-    Measure("text/coverage_lexical", _ANSWER, "Coverage", "how far the answer says what the reference states"),
     Measure(
         "answer/sub_em", _ANSWER, "Contains", "questions whose answer contains a gold answer",
         "the answer contains a gold answer",

@@ -162,7 +162,6 @@ def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) ->
 
 
 def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Yield the settings of nested sections as `a.b=c`."""
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{key}.")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gnnrag.index.index import Index
 
 ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
+_BLOCK = 128  # scores of which `best_positions` takes the maximum
 
 
 Passes = Callable[[str], bool]  # tells for the id of a passage whether it passes a filter
@@ -150,8 +151,10 @@ def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
     k = min(k, len(scores))
     if k <= 0:
         return np.zeros(0, dtype=np.int64)
-    # All entries that tie with the k-th best must be candidates before ties are broken by position.
-    threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+    # The k best are at least as large as the k-th largest maximum of a block. Of many equal scores, such as zeros,
+    # numpy's partition takes a hundred times as long.
+    tops = np.maximum.reduceat(scores, np.arange(0, len(scores), _BLOCK))
+    threshold = np.sort(tops)[-k] if len(tops) >= k else -np.inf
     candidates = np.flatnonzero(scores >= threshold)
     return candidates[np.argsort(-scores[candidates], kind="stable")][:k]
 

@@ -42,8 +42,6 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of a question."""
-
     question: str
     text: str  # empty where the passages do not say; a long answer marks its statements, as in `it is given [2].`
     citations: tuple[Citation, ...]
@@ -71,7 +69,6 @@ class Answer:
         return f"{self.text} {''.join(tail)}" if tail else self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         return asdict(self)
 
 

@@ -296,7 +296,6 @@ def write_metrics(
 
 
 def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]) -> Material:
-    """Return what long answers are compared with."""
     passages = {passage.id: passage for passage in data.passages}
     if index is None or not any(map(is_long, data.questions)):
         return Material(passages)
@@ -368,7 +367,6 @@ class Pipeline:
         done: Callable[[Prediction, Session], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Answer questions; see `Loop.run`."""
         try:
             await self.loop.run(questions, done, stop)
         finally:

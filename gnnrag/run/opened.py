@@ -64,7 +64,6 @@ class Opened:
             await self.close()
 
     async def close(self) -> None:
-        """Close model clients and threads."""
         pipelines, self._pipelines = self._pipelines, {}
         self._turns.clear()  # semaphores belong to this thread's event loop
         for pipeline in pipelines.values():
@@ -97,7 +96,6 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the thread has been started."""
         return self._running is not None
 
     def submit(self, job: Coroutine[Any, Any, T]) -> Future[T]:
@@ -111,7 +109,6 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(job, self._running[0])
 
     def wait(self, job: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there, and return its result."""
         future = self.submit(job)
         try:
             return future.result()
@@ -146,7 +143,6 @@ class Events(list[dict[str, Any]]):
         self._tell = tell
 
     def append(self, event: dict[str, Any]) -> None:
-        """Add an event, and pass it on."""
         super().append(event)
         self._tell(event)
 

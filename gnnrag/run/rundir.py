@@ -110,7 +110,6 @@ class RunDir:
             remove(self.path / name)
 
     def log(self, event: str, **details: Any) -> None:
-        """Append to `log.jsonl`."""
         self._log.append({"time": round(time.time(), 3), "event": event, **details})
 
     def take_shards(self, order: Sequence[str]) -> None:
@@ -290,7 +289,6 @@ def questions_of(shard: tuple[int, int] | None, rows: Sequence[T]) -> Sequence[T
 
 
 def shards_of(run: Path) -> list[Path]:
-    """Return the folders of a run's shards."""
     folders = [folder for folder in (run / SHARDS).glob("*-of-*") if (folder / "meta.json").is_file()]
     return sorted(folders, key=lambda folder: [int(number) for number in folder.name.split("-of-")][::-1])
 
@@ -307,7 +305,6 @@ SEEN = "questions.json"
 
 
 def seen_hash(question_id: str) -> str:
-    """Return the hash that stands for a question."""
     return hashlib.sha256(question_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 

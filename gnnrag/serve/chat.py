@@ -67,8 +67,6 @@ class ChatBody(Body):
 
 @dataclass
 class Reply:
-    """What a client is sent."""
-
     text: str
     notes: list[dict[str, Any]] = field(default_factory=list)  # annotations: where the text cites which passage
     usage: Mapping[str, int] = field(default_factory=dict)  # tokens of language models

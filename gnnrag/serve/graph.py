@@ -22,8 +22,6 @@ _LABEL, _ABOUT = 300, 1000  # characters on an edge, and of what is known of a n
 
 
 class Phrases:
-    """The hierarchy of passages, sentences and phrases."""
-
     def __init__(self, index: Index) -> None:
         self._graph = graph = index.hierarchy
         self.names: Sequence[str] = graph.phrases

@@ -117,7 +117,6 @@ class ServedIndex:
         return latest_version(f"{self.path}/{PASSAGES}")
 
     def _open(self) -> Index | None:
-        """Open what is there now, if there is something."""
         with self._opening:
             if (seen := self._version()) == self._seen:
                 return self._index

@@ -84,7 +84,6 @@ class Jobs:
 
     @property
     def open(self) -> int:
-        """How many wait or run."""
         return sum(job.ended is None for job in list(self._jobs.values()))
 
     @property

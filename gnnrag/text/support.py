@@ -8,21 +8,19 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import Stemmer
 
 from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, words
-from gnnrag.text.sentences import ENDING, content_words, split_sentences
+from gnnrag.text.sentences import content_words, split_sentences
 
 WINDOW = 3  # sentences in a row, at most, that may hold a statement together
 Weight = Callable[[str], float]
 
 _STEMMER = Stemmer.Stemmer("english")
 _CITATION = re.compile(r"[ \t]*\[\d{1,3}(?:\s*[,;]\s*\d{1,3})*\]")
-_ITEM = re.compile(r"^\s*(?:[-*+•‣–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
-_HEADING_WORDS = 6  # a line of so few words without an end, and with more below it, heads what follows
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _CONTRACTED = re.compile(r"(?:\b(?:ca|wo|sha))?n['’]t\b", re.IGNORECASE)
@@ -69,12 +67,6 @@ class Said:
     names: frozenset[str]
     is_negated: bool
 
-    def without(self, stems: Collection[str]) -> Said:
-        """Return it without some stems, such as those of the question."""
-        return Said(
-            self.stems.difference(stems), self.numbers.difference(stems), self.names.difference(stems), self.is_negated
-        )
-
 
 @cached()
 def said(sentence: str) -> Said:
@@ -89,26 +81,6 @@ def said(sentence: str) -> Said:
     return Said(
         content_stems(sentence), frozenset(_NUMBER.findall(sentence)), frozenset(names), bool(_NOT.search(sentence))
     )
-
-
-def statements(text: str) -> list[Said]:
-    """Return what the statements of a text say: its sentences, cut at semicolons, line ends and items of lists.
-
-    Questions, headings and what has no content word are dropped.
-    """
-    return [one for piece in _pieces(text) if (one := said(piece)).stems]
-
-
-def _pieces(text: str) -> Iterator[str]:
-    lines = [line for line in text.split("\n") if line.strip()]
-    for number, line in enumerate(lines):
-        is_item = bool(_ITEM.match(line))
-        bare = _ITEM.sub("", line).strip()
-        is_short = len(bare.split()) <= _HEADING_WORDS and not ENDING.search(bare)
-        if bare.endswith(":") or (is_short and not is_item and number + 1 < len(lines)):
-            continue
-        for sentence in split_sentences(bare):
-            yield from (piece.strip() for piece in sentence.split(";") if not sentence.endswith("?"))
 
 
 def windows(text: str) -> list[Said]:

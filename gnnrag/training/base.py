@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +24,7 @@ from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Parts, divide
 from gnnrag.training.loop import Rows, Task, Trainer, TrainingRun
-from gnnrag.training.report import Card, Report, means, progress_line, score_rows, write_report
+from gnnrag.training.report import Report, card_text, means, progress_line, write_report
 from gnnrag.types import OnProgress
 
 T = TypeVar("T")
@@ -101,7 +101,6 @@ class Training(ABC):
     """One training, which reports on the questions of `fold` (None: of none). Folds share `data`, as `open` made it."""
 
     schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
-    columns: ClassVar[tuple[str, ...]]  # metrics of the final table
     title: ClassVar[str]  # of the model card
     summary: ClassVar[str]  # the first paragraph of the card
     # validation from the metrics of all questions
@@ -128,11 +127,6 @@ class Training(ABC):
     def run_name(cls, config: Any) -> str:
         kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
         return f"{cls.prefix}-{digest(kept)[:8]}"
-
-    @classmethod
-    def is_crossed(cls, config: Any) -> bool:
-        """Tell whether to train once for each fold."""
-        return config.cross
 
     @classmethod
     @abstractmethod
@@ -186,7 +180,7 @@ class Training(ABC):
         save_trained(folder, model, facts)
         count = sum(weights.numel() for weights in trained(model).values())
         known = {"encoder": getattr(model.config, "base", "none"), "trained parameters": count}
-        self.write_card(folder, Card(self.title, self.summary, known | self.more_facts(), self.sizes()), facts)
+        self.write_card(folder, known | self.more_facts(), facts)
 
     def more_facts(self) -> dict[str, Any]:
         """Return what the card says of the network, apart from its size."""
@@ -231,13 +225,15 @@ class Training(ABC):
         one = self.sets[name]
         return {"passages": len(one.data.passages), "licence": one.config.licence}
 
-    def write_card(self, folder: Path, card: Card, record: Mapping[str, Any]) -> None:
-        """Write a model card, completed by the command, the scores of the checkpoint's record, and the licence."""
+    def write_card(
+        self, folder: Path, facts: Mapping[str, Any], record: Mapping[str, Any], notes: Sequence[str] = ()
+    ) -> None:
+        """Write a model card: `facts` of the network with the command, the scores of the checkpoint's record, notes."""
         made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
-        facts = {**card.facts, "steps": record["step"], "commit": code_version(), **made}
-        notes = [*card.notes, *self.run.notes]
-        whole = replace(card, facts=facts, scores=score_rows(record), notes=notes, licence=self.run.licence)
-        write_atomic(folder / "README.md", whole.render())
+        facts = {**facts, "steps": record["step"], "commit": code_version(), **made}
+        notes = [*notes, *self.run.notes]
+        text = card_text(self.title, self.summary, facts, self.sizes(), record, notes, self.run.licence)
+        write_atomic(folder / "README.md", text)
 
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:

@@ -51,8 +51,6 @@ class TrainChainConfig(TrainConfig):
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    """A decision of a verifier."""
-
     set: str
     question_id: str
     reading: ChainReading
@@ -66,7 +64,6 @@ Drawn = tuple[ChainExample, tuple[int, ...]]
 class ChainTraining(RowsTraining):
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
-    columns = ("recall@5", "pool_recall@5", "all@5", "precision")
     config: TrainChainConfig
 
     @classmethod

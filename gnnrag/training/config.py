@@ -51,8 +51,6 @@ class FoldConfig:
 
 @dataclass
 class TrainingRunConfig(TrackingConfig):
-    """The run directory of a training, and its tracking."""
-
     root: str = "runs"
     name: str | None = None  # default: the data and a hash of the settings
     fresh: bool = False  # throw an earlier run of that name away
@@ -62,8 +60,6 @@ class TrainingRunConfig(TrackingConfig):
 
 @dataclass
 class CommonConfig:
-    """What the settings of every training hold."""
-
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
     run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
@@ -72,15 +68,11 @@ class CommonConfig:
 
 @dataclass
 class TrainConfig(CommonConfig):
-    """The settings of a training by `loop.py`."""
-
     fit: FitConfig = field(default_factory=FitConfig)
 
 
 @dataclass
 class SetConfig:
-    """A corpus with questions that takes part in a training."""
-
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     use: Use = "folds"

@@ -41,7 +41,6 @@ HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 
 class EncoderTraining(Training):
     schema, prefix, title, summary = TrainEncoderConfig, "encoder", "Next-hop encoder", SUMMARY
-    columns = ("recall@5", "untrained@5", "dense@5", "recall@10", "recall@50", "all@5")
     config: TrainEncoderConfig
     sets: Mapping[str, EncoderSet]
 
@@ -78,7 +77,6 @@ class EncoderTraining(Training):
         return self, self.build_network()
 
     def build_network(self) -> NextHopEncoder:
-        """Return the network before its first step."""
         torch.manual_seed(self.config.seed)
         return NextHopEncoder(self.config.network)
 
@@ -107,7 +105,6 @@ class EncoderTraining(Training):
         return [(name, id_) for name, id_ in rows if part == "report" or len(self.sets[name].questions[id_].gold) > 1]
 
     def measure(self, model: NextHopEncoder, asked: Sequence[tuple[str, str]]) -> Report:
-        """Return the recalls of a beam search with the network."""
         return self._searched(asked, {"": (model, HOPS)})
 
     def _searched(self, asked: Sequence[tuple[str, str]], ways: Mapping[str, tuple[NextHopEncoder, int]]) -> Report:

@@ -30,7 +30,6 @@ from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig
 from gnnrag.training.loop import Task, Trainer
-from gnnrag.training.report import Card
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
 
@@ -59,7 +58,6 @@ class GNNSet(OpenSet):
 
     @cached_property
     def preparer(self) -> QuestionGraphs:
-        """Makes subgraphs; loads the index when first asked."""
         return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
 
     @property
@@ -69,7 +67,6 @@ class GNNSet(OpenSet):
 
     @cached_property
     def facts(self) -> EntityQuestions:
-        """The graph of facts, and where questions start in it."""
         return EntityQuestions(self.index, self.settings.gnn)
 
     @property
@@ -82,7 +79,6 @@ class GNNSet(OpenSet):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Fingerprints that the set's examples depend on."""
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
@@ -137,8 +133,7 @@ SUMMARY = (
 class GNNTraining(Training):
     """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
 
-    schema, prefix = TrainGNNConfig, "gnn"
-    columns = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
+    schema, prefix, title, summary = TrainGNNConfig, "gnn", "Graph network", SUMMARY
     config: TrainGNNConfig
     sets: Mapping[str, GNNSet]
 
@@ -153,11 +148,6 @@ class GNNTraining(Training):
         if g.mode == "entity":
             return config
         return replace(config, gnn=replace(g, features=list(g.features or NODE_FEATURES)))
-
-    @classmethod
-    def is_crossed(cls, config: TrainGNNConfig) -> bool:
-        """Completion learns from the graph alone, once."""
-        return config.cross and config.stage == "retrieval"
 
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
@@ -217,7 +207,7 @@ class GNNTraining(Training):
         ranker = config.ranker if model.config.mode == "entity" else None
         save_checkpoint(folder, Checkpoint(model, ranker, self.encoder, facts))
         known = {"encoder": self.encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
-        self.write_card(folder, Card("Graph network", SUMMARY, known, self.sizes()), record)
+        self.write_card(folder, known, record)
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGNN:

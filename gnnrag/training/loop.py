@@ -54,9 +54,7 @@ class Task(Protocol):
         """Return the metrics by question id for the validation questions in `part`, this process's share."""
         ...
 
-    def save(self, model: nn.Module, folder: Any, record: Mapping[str, Any]) -> None:
-        """Write a checkpoint with its model card."""
-        ...
+    def save(self, model: nn.Module, folder: Any, record: Mapping[str, Any]) -> None: ...
 
 
 class TrainingRun:
@@ -140,8 +138,6 @@ class TrainingRun:
 
 @dataclass
 class TrainingState:
-    """The progress of a training; saved with its weights."""
-
     step: int = 0
     best: float = -math.inf
     best_step: int = 0
@@ -209,12 +205,10 @@ class Trainer:
 
     @property
     def kept_step(self) -> int:
-        """Step of the weights in `kept`."""
         return self.state.best_step if self.config.keep == "best" else self.state.step
 
     @property
     def kept_metrics(self) -> dict[str, float]:
-        """Validation metrics of the weights in `kept`."""
         return self.state.kept_metrics
 
     def _must_stop(self) -> bool:

@@ -39,7 +39,6 @@ class ReaderTraining(Training):
 
     schema, prefix, title, summary = TrainReaderConfig, "reader", "Span reader", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
-    columns = ("em", "f1", "gold_em", "gold_f1")
     config: TrainReaderConfig
     sets: Mapping[str, ReaderSet]
 

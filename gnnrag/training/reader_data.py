@@ -64,8 +64,6 @@ def articles_apart(titles: Iterable[str], config: ReaderSetConfig, salt: str) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanExample:
-    """Training example of one question."""
-
     item: SpanItem  # what the network reads
     # (n, 3) int64: window, first and last token of each place where the answer stands in its evidence
     spans: np.ndarray

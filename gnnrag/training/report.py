@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ Report = list[dict[str, Any]]
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
 UNSTATED = "not stated by whoever trained it; ask before you pass it on"
-
-
-def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the probability that a positive scores above a negative, ties half; None without one of either."""
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(labels, scores)) if 0 < labels.sum() < len(labels) else None
 
 
 def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int = TOP) -> dict[str, float]:
@@ -63,7 +55,6 @@ def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def progress_line(row: Mapping[str, Any], steps: int) -> str:
-    """Return a row of metrics as a line for a terminal."""
     shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
     values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
     return f"step {row['step']} of {steps}, {row['seconds']:.0f} s: {values}"
@@ -98,32 +89,30 @@ def score_rows(record: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     return tuple(scores)
 
 
-@dataclass(frozen=True)
-class Card:
-    name: str  # heading
-    summary: str  # one paragraph on what the model does
-    facts: Mapping[str, Any] = field(default_factory=dict)  # parameters, encoder, commit, the command that makes it
-    data: Sequence[Mapping[str, Any]] = ()  # a row for each set: name, questions of each part, passages, licence
-    scores: Sequence[Mapping[str, Any]] = ()  # a row for each evaluation
-    notes: Sequence[str] = ()  # limits, and what else a user should know
-    licence: str = ""  # under which the weights may be used (`run.licence`)
-
-    def render(self) -> str:
-        parts = [f"# {self.name}", self.summary]
-        parts.append("\n".join(f"- {name}: {value}" for name, value in self.facts.items()))
-        of_data = {str(row.get("set")): str(row.get("licence") or UNSTATED) for row in self.data}
-        licences = [f"- weights: {self.licence or UNSTATED}"]
-        licences += [f"- data, {name}: {licence}" for name, licence in of_data.items()]
-        parts += ["## Licence", "\n".join(licences)]
-        for heading, rows in (("Training data", self.data), ("Evaluation", self.scores)):
-            parts += [f"## {heading}", _table(rows)] if rows else []
-        if self.notes:
-            parts += ["## Notes", "\n".join(f"- {note}" for note in self.notes)]
-        return "\n\n".join(part for part in parts if part) + "\n"
+def card_text(
+    name: str,
+    summary: str,
+    facts: Mapping[str, Any],
+    data: Sequence[Mapping[str, Any]],
+    record: Mapping[str, Any],
+    notes: Sequence[str],
+    licence: str,
+) -> str:
+    """Return a model card; `data` has a row for each set, `record` the scores, `licence` is that of the weights."""
+    licences = [f"weights: {licence or UNSTATED}", *(f"data, {r['set']}: {r['licence'] or UNSTATED}" for r in data)]
+    parts = [f"# {name}", summary, _items(f"{name}: {value}" for name, value in facts.items())]
+    parts += ["## Licence", _items(licences)]
+    for heading, rows in (("Training data", data), ("Evaluation", score_rows(record))):
+        parts += [f"## {heading}", _table(rows)] if rows else []
+    parts += ["## Notes", _items(notes)] if notes else []
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table(rows: Iterable[Mapping[str, Any]]) -> str:
-    rows = list(rows)
+def _items(rows: Iterable[str]) -> str:
+    return "\n".join(f"- {row}" for row in rows)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [columns, ["---"] * len(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -87,7 +87,6 @@ class RowsTraining(Training):
         return sets
 
     def examples(self, part: str) -> dict[str, list[Any]]:
-        """Return the examples of a part, by set, in the order of the files."""
         ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
         return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
 

@@ -18,8 +18,6 @@ class _Model(BaseModel):
 
 
 class ShownPassage(_Model):
-    """A passage that a role saw."""
-
     id: str
     title: str
     text: str

@@ -18,8 +18,6 @@ from gnnrag.types import OnProgress, Question
 
 @dataclass(frozen=True)
 class OpenSet:
-    """A set that takes part in a training."""
-
     name: str
     config: SetConfig
     data: Dataset
@@ -33,7 +31,6 @@ class OpenSet:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The questions' texts by id."""
         return {id_: question.text for id_, question in self.questions.items()}
 
     def fingerprints(self, stages: Iterable[str]) -> dict[str, Any]:

@@ -89,8 +89,6 @@ class RecordedRole:
 # --------------------------------------------------------------------------------------------------------- decisions
 @dataclass(frozen=True)
 class Decision:
-    """One decision of one question."""
-
     role: str  # `thoughts` or `verifier`
     question: Question
     number: int  # 0-based, among the question's decisions of this role

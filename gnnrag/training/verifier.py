@@ -26,7 +26,7 @@ from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pai
 from gnnrag.run.rundir import code_version
 from gnnrag.training.config import CommonConfig, Count
 from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
-from gnnrag.training.report import TOP, Card, Report, auc, by_question, promotion_metrics
+from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
 
@@ -70,8 +70,7 @@ class TrainVerifierConfig(CommonConfig):
 
 
 class VerifierTraining(LibraryTraining):
-    schema, prefix = TrainVerifierConfig, "verifier"
-    columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
+    schema, prefix, title, summary = TrainVerifierConfig, "verifier", "Verifier", SUMMARY
     config: TrainVerifierConfig
 
     def keep(self, trainer: CrossEncoderTrainer, fitted: Fitted, folder: Path) -> None:
@@ -128,9 +127,7 @@ class VerifierTraining(LibraryTraining):
         selection = learn_selection([(v["scores"], v["labels"]) for v in validation], self.config.max_selected)
         rows = []
         for one in self._scored("report"):
-            value = auc(one["scores"], one["labels"])
             metrics = promotion_metrics(one["labels"], selection.places(one["scores"]))
-            metrics |= {} if value is None else {"auc": value}
             rows.append({"set": one["set"], "id": one["id"], "metrics": metrics})
         return by_question(rows), {"selection": asdict(selection), "threshold": selection.threshold}
 
@@ -142,7 +139,7 @@ class VerifierTraining(LibraryTraining):
         write_tuned(folder, TunedRecord("verifier", KIND, base, asdict(config.network), facts))
         known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
         known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
-        self.write_card(folder, Card("Verifier", SUMMARY, known, self.sizes()), facts)
+        self.write_card(folder, known, facts)
 
 
 def open_base(config: CrossEncoderConfig) -> CrossEncoder:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.training.report import auc, promotion_metrics
+from gnnrag.training.report import promotion_metrics
 from gnnrag.training.verifier import learn_selection
 
 
@@ -11,17 +11,6 @@ def judged(scores: list[float], right: list[int]) -> tuple[np.ndarray, np.ndarra
     labels = np.zeros(len(scores), dtype=bool)
     labels[right] = True
     return np.array(scores), labels
-
-
-def test_auc_counts_pairs() -> None:
-    from sklearn.metrics import roc_auc_score
-
-    assert auc(np.array([3.0, 1.0, 2.0]), np.array([True, False, False])) == 1.0
-    assert auc(np.array([1.0, 1.0, 0.0]), np.array([True, False, False])) == 0.75  # a tie is half a pair
-    assert auc(np.array([1.0, 2.0]), np.array([True, True])) is None
-    rng = np.random.default_rng(0)
-    scores, labels = rng.integers(0, 20, 300).astype(float), rng.random(300) < 0.2
-    assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
 
 
 def test_promotion_moves_what_was_selected_to_the_front() -> None:

@@ -23,7 +23,7 @@ from gnnrag.gnn.checkpoint import (
 from gnnrag.gnn.model import QueryGNN
 from tests.helpers import gfm
 
-ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix": "", "document_prefix": ""}
+ENCODER = {"model": "hash", "weights": "abc", "query_prefix": ""}
 
 
 @pytest.fixture

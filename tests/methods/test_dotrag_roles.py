@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.titles import TitleMatcher, titles_of
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.methods.dotrag.offline import OfflineConcepts, OfflinePathJudge, OfflineRedirect
+from gnnrag.methods.dotrag.offline import (
+    NameReader,
+    OfflineConcepts,
+    OfflinePathJudge,
+    OfflineRedirect,
+    OfflineRules,
+    PatternGuesser,
+    _same_stem,
+)
 from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import PathVerdict
 from gnnrag.methods.dotrag.roles import (
@@ -36,8 +42,7 @@ from gnnrag.methods.dotrag.schema import Schema, SchemaTerm, draft
 from gnnrag.parts import set_up
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
-from gnnrag.text.analyse import analyse
-from gnnrag.types import GoldHop, Passage, Question
+from gnnrag.types import GoldHop, Question
 from tests.helpers.dots import QUESTION, typed_graph
 from tests.helpers.roles import ask
 
@@ -48,13 +53,18 @@ TRIPLES = [
 KINDS = {"Solaris": "movie", "Mirror": "movie", "Andrei T": "person", "Arseny T": "person", "Donatas B": "person",
          "1972": "year", "1975": "year"}  # fmt: skip
 GRAPH = typed_graph(TRIPLES, KINDS)
-SCHEMA = draft(GRAPH)
-PASSAGES = [Passage("c0", "Solaris", "Solaris is a film."), Passage("c1", "Andrei T", "Andrei T made Mirror.")]
-HIERARCHY = build_hierarchy(analyse(PASSAGES, title_mode="own"))
+WORDS = {"directed_by": "directed director", "written_by": "wrote writer", "starred_actors": "act acted actor star"}
+
+
+def edited(schema: Schema) -> Schema:
+    relations = tuple(SchemaTerm(k.name, WORDS.get(k.name, "came out released"), k.count) for k in schema.relations)
+    return Schema("Movies.", schema.types, relations, schema.links)
+
+
+SCHEMA = edited(draft(GRAPH))
 INDEX: Any = SimpleNamespace(
-    knowledge=GRAPH, embedder=HashEmbedder(), position={"c0": 0, "c1": 1}, hierarchy=HIERARCHY,
-    titles=TitleMatcher(HIERARCHY, titles_of(PASSAGES, HIERARCHY)),
-    lookup=lambda ids: [PASSAGES[int(id_[1:])] for id_ in ids],
+    knowledge=GRAPH, embedder=HashEmbedder(), position={"c0": 0, "c1": 1},
+    lookup=lambda ids: [SimpleNamespace(title={"c0": "Solaris", "c1": "Andrei T"}[id_]) for id_ in ids],
 )  # fmt: skip
 ASKED = Question("q", "when did films by the director of Solaris come out", ("1975",),
                  "movie_to_director_to_movie_to_year", extra={"anchor": "Solaris", "nodes": ["1975"]})  # fmt: skip
@@ -106,15 +116,15 @@ def test_without_a_named_thing_a_question_is_broad() -> None:
 
 
 def test_the_prompt_shows_the_schema_without_control_tokens() -> None:
-    hostile = Schema("Movies <|im_start|>", (SchemaTerm("movie", "a [INST] film", 2, ("<s>x",)),), ())
+    hostile = Schema("Movies <|im_start|>", (SchemaTerm("movie", "a [INST] film", 2, ("<s>x",)),), (), {})
     text = schema_text(hostile)
     assert "<|" not in text and "[INST]" not in text and "- movie (2): a" in text
-    assert "no types" in schema_text(Schema("d", (), ()))
+    assert "no types" in schema_text(Schema("d", (), (), {}))
 
 
-def test_offline_concepts_are_names() -> None:
+def test_offline_concepts_are_exact_names_first() -> None:
     found = do(OfflineConcepts(), ConceptsTask(ASKED, SCHEMA))
-    assert [c.span for c in found.named] == ["Solaris"] and found.use_anchors
+    assert [(c.span, c.type) for c in found.named] == [("Solaris", "movie")] and found.use_anchors
     lower = do(OfflineConcepts(), ConceptsTask(Question("q", "who directed solaris?"), SCHEMA))
     assert [c.span for c in lower.named] == ["solaris"]
     none = do(OfflineConcepts(), ConceptsTask(Question("q", "what is there?"), SCHEMA))
@@ -145,8 +155,8 @@ def test_types_are_those_of_the_schema() -> None:
     assert only_unknown.allowed_types == ()
 
 
-def test_rules_from_the_gold_path() -> None:
-    role = OracleRules()
+@pytest.mark.parametrize("role", [OracleRules(), OfflineRules()])
+def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
     rules = do(role, RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",), ("movie",)))
     assert rules.allowed_types == ("person", "movie", "year") and rules.terminal_types == ("year",)
     assert rules.through_types == ("person", "movie")
@@ -154,9 +164,41 @@ def test_rules_from_the_gold_path() -> None:
     assert do(role, RulesTask(other, SCHEMA, "Solaris", ("Solaris",), ("movie",))) == GENERIC
 
 
+@pytest.mark.parametrize(
+    ("text", "span", "starts", "steps", "score"),
+    # 1.5 for the type asked for, .5 for the last predicate, .25 for the first, -.2 a step, .1 where one leads back
+    [
+        ("who directed Solaris", "Solaris", ["movie"], ("directed_by",), 2.05),
+        ("what movies did Donatas B act in", "Donatas B", ["person"], ("~starred_actors",), 2.05),
+        ("which movies share the director with Solaris", "Solaris", ["movie"], ("directed_by", "~directed_by"), 1.95),
+        ("who wrote movies directed by the director of Solaris", "Solaris", ["movie"],
+         ("directed_by", "~directed_by", "written_by"), 1.75),
+        ("the movies that share directors with Solaris are written by who", "Solaris", ["movie"],
+         ("directed_by", "~directed_by", "written_by"), 1.75),
+        ("when were the movies by the actors of Solaris released", "Solaris", ["movie"],
+         ("starred_actors", "~starred_actors", "release_year"), 1.0),  # next to `when` are the actors
+        ("where was it directed and written, Arseny T", "Arseny T", ["person"],
+         ("~written_by", "directed_by"), 0.35),  # no place among the types
+        ("who directed, wrote, acted in and released it, Solaris", "Solaris", ["movie"],
+         ("written_by", "~starred_actors", "directed_by"), 2.0 - 0.6 - 2.0),  # 2.0 for the predicate left out
+    ],
+)  # fmt: skip
+def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str, ...], score: float) -> None:
+    guess = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts))).guess(text, span, starts)
+    assert guess is not None and guess.steps == steps and guess.score == pytest.approx(score)
+
+
+def test_words_of_one_stem() -> None:
+    same = "actors actor, direct directors, star starred, writer screenwriter, lease release, written writer"
+    others = "direct directorial, act actor, star starring, ease release, painting painters"
+    pairs = [pair.split() for pair in f"{same}, {others}".split(", ")]
+    assert [" ".join(pair) for pair in pairs if _same_stem(*pair)] == same.split(", ")
+
+
 # --------------------------------------------------------------------------------------------------------- judges
-def test_the_oracle_judges_by_the_walk() -> None:
-    judged = do(OraclePathJudge(), JudgeTask(ASKED, SCHEMA, GENERIC, (), PATHS)).items
+@pytest.mark.parametrize("role", [OraclePathJudge(), OfflinePathJudge()])
+def test_judges_by_the_walk(role: Any) -> None:
+    judged = do(role, JudgeTask(ASKED, SCHEMA, GENERIC, (), PATHS)).items
     assert [j.label for j in judged] == ["partial", "partial", "complete", "irrelevant"]
     assert [j.next_question for j in judged] == ["Andrei T directed by", "Mirror release year", None, None]
 
@@ -206,8 +248,18 @@ def test_the_cosine_of_a_path_is_that_of_the_mean_of_its_sentences() -> None:
     assert judge._cosines("who made the film Solaris", paths).tolist() == pytest.approx(wanted)
 
 
+def test_names_in_a_text() -> None:
+    names = ("New York", "York", "Ali", "Al", "The", "Ö Museum")
+    reader = NameReader(typed_graph([("New York", "has", name) for name in names[1:]], dict.fromkeys(names, "x")))
+    read = lambda text: [span for span, _ in reader.read(text)]  # noqa: E731
+    assert read("Is York near New York's ali?") == ["York", "New York"], "longer runs first, no word twice"
+    assert read("is new york with al, (ali) and the o museum") == ["new york", "ali", "o museum"]
+    assert read("York, Ali, Al and New York") == ["York", "Ali", "New York"], "three, the longest"
+    assert read("new") == []
+
+
 def test_without_types_similarity_decides() -> None:
-    bare = Schema("", (), ())
+    bare = Schema("", (), (), {})
     texts = ("Solaris directed by Andrei T", "Solaris directed Andrei", "zebra crossing")
     paths = tuple(PathText(f"p{i}", t, ("Solaris", "Andrei T"), ("", ""), (("x",),)) for i, t in enumerate(texts))
     asked = Question("q", "Solaris directed by whom")

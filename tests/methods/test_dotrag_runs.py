@@ -70,14 +70,16 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     rows, metrics = answered(dots, "roles=oracle")
     assert not metrics["failed"]
     assert {row["question_id"]: set(row["nodes"]) for row in rows} == {row[0]: set(row[3]) for row in QUESTIONS}
-    rows, metrics = answered(dots, "roles=offline")
-    assert not metrics["failed"] and [bool(row["ranking"]) for row in rows] == [True] * 3
+    rows, metrics = answered(dots, "roles=offline")  # without a schema file nothing tells that "act" is starred_actors
+    assert not metrics["failed"] and len(rows) == 3
+    found = {row["question_id"]: set(row["nodes"]) for row in rows}
+    assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
     rows, metrics = answered(dots, "roles=oracle", "index.knowledge.resolve=true", f"index.path={tmp_path / 'other'}")
     assert not metrics["failed"] and {row["question_id"]: set(row["nodes"]) for row in rows} == {
         row[0]: set(row[3]) for row in QUESTIONS
     }, "no two names are variants of each other"
     stages = Index(Path(dict(dot.split("=", 1) for dot in dots)["index.path"])).fingerprint.keys()
-    assert not stages & {"embeddings", "phrase_vectors", "sentence_vectors"}
+    assert stages == {"lexical", "extraction", "knowledge", "knowledge_vectors"}
 
 
 def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:

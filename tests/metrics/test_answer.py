@@ -5,8 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.metrics.answer import exact_match, f1, list_scores, normalise_answer, sub_em, sub_em_tok
-from gnnrag.metrics.report import per_question
-from gnnrag.types import Prediction, Question
 
 G3 = [  # prediction, gold, n(prediction), n(gold), EM, F1 hipporag, F1 hotpot, F1 squad
     ("The Beatles.", "beatles", "beatles", "beatles", 1, 1.0, 1, 1),
@@ -120,52 +118,6 @@ def test_an_answer_that_normalises_to_nothing_is_still_one(prediction, answer, e
     assert (sub_em(prediction, [answer]), sub_em_tok(prediction, [answer])) == (part, part)
     assert (f1(prediction, [answer]) == 1.0) == bool(em)
     assert f1(prediction, [answer]) in (em, 2 / 3, 0.8), "of sets of letters there is a share"
-
-
-LENSES = {"A": "concave", "B": "convex", "C": "a plane one", "D": "none"}
-
-
-@pytest.mark.parametrize("choices", [LENSES, [*LENSES.values()], {"label": [*"ABCD"], "text": [*LENSES.values()]}])
-@pytest.mark.parametrize(
-    "prediction, gold, em, f1_",
-    [
-        ("A", "A", 1, 1),
-        ("a", "concave", 1, 1),
-        ("The right one is (B).", "B", 1, 1),
-        ("It is a plane one", "C", 1, 1),
-        ("BA", "A, B", 1, 1),
-        ("['A', 'B']", "AB", 1, 1),
-        ("答案是Ｂ", "B", 1, 1),
-        ("B", "AB", 0, 2 / 3),
-        ("A, B, C, D", "AB", 0, 2 / 3),
-        ("concave and convex", "A and B", 1, 1),
-        ("a lens", "A", 0, 0),
-        ("", "A", 0, 0),
-    ],
-)
-def test_choices_are_compared_as_sets_of_letters(choices, prediction, gold, em, f1_):
-    question = Question("q", "Which?", (gold,), extra={"Choices": choices})
-    row = per_question([question], [Prediction("q", prediction, (), (), 1, {}, 0.0)])
-    assert (row["answer/em"][0], row["answer/f1"][0]) == (em, pytest.approx(f1_))
-
-
-@pytest.mark.parametrize(
-    "choices, prediction, gold",
-    [
-        ([*"+-×÷"], "+", "A"),
-        ([*"+-×÷"], "The operator is -", "B"),
-        (["5%", "50%"], "It is 50 per cent", "B"),
-        (["東京", "京都"], "答えは京都です", "B"),
-        ({"label": [*"12"], "text": ["red", "blue"]}, "The answer is 2.", "2"),
-        (["C", "C++", "C#"], "C++", "B"),
-        (["C", "C++", "C#"], "It is C#", "C"),
-        (["C", "C++"], "C language", "A"),
-    ],
-)
-def test_choices_are_known_by_signs_numbers_and_words_of_any_script(choices, prediction, gold):
-    question = Question("q", "Which?", (gold,), extra={"choices": choices})
-    row = per_question([question], [Prediction("q", prediction, (), (), 1, {}, 0.0)])
-    assert row["answer/em"][0] == 1.0
 
 
 @given(WORDS, WORDS, st.sampled_from(["hipporag", "hotpot", "squad"]))

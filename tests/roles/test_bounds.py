@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from gnnrag.index.index import Index
 from gnnrag.judge import parse_score, shortened
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.parts import set_up
@@ -129,6 +131,7 @@ def long(atom: str, length: int = LENGTH) -> str:
 def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
     set_up(OfflineKeywords(), index=index).find(long(atom, length))
+    NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))

@@ -65,7 +65,7 @@ from tests.helpers.replies import REFUSAL, good
 from tests.helpers.roles import Asked, ask
 
 QUESTION = Question("q", "Where was the director of Night Harbour born?")
-SCHEMA = Schema("Films.", (SchemaTerm("movie"),), (SchemaTerm("directed by"),))
+SCHEMA = Schema("Films.", (SchemaTerm("movie"),), (SchemaTerm("directed by"),), {})
 FILM = Passage("film", "Night Harbour", "Vera Lindqvist directed it.")
 PASSAGES = (FILM, *CORPUS[:2])
 ENTITIES = (("e1", "Vera Lindqvist", "person", FILM.text), ("e2", "Vera", "", ""), ("e3", "Kalmar", "town", ""))

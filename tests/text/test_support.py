@@ -9,7 +9,6 @@ from gnnrag.text.support import (
     coverage,
     inverse_frequencies,
     said,
-    statements,
     support,
     windows,
     without_citations,
@@ -38,19 +37,6 @@ def test_coverage_is_a_weighted_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("Surgery removes it. Radiation follows; drugs come last.", 3),
-        ("Is it curable? Mostly it is curable.", 1),
-        ("Diagnosis:\nGrade 4 glioma\n\nTreatment plan\n- Surgery\n- Radiation\n2. Drugs", 3),
-        ("", 0),
-    ],
-)
-def test_statements(text, count):
-    assert len(statements(text)) == count
-
-
-@pytest.mark.parametrize(
     ("statement", "text", "expected"),
     [
         ("Surgery removes the tumour.", "The tumour is removed by surgery.", 1.0),
@@ -66,13 +52,6 @@ def test_statements(text, count):
 )
 def test_support(statement, text, expected):
     assert support(said(statement), windows(text), same) == pytest.approx(expected)
-
-
-def test_what_the_question_says_can_be_left_out() -> None:
-    statement = said("The stage of Hodgkin lymphoma is told by 2 tests, with scans.")
-    left = statement.without(content_stems("How is the stage of Hodgkin lymphoma told?"))
-    assert left.names == frozenset() and left.numbers == {"2"} and left.stems == {"test", "scan"}
-    assert math.isnan(support(said("a b").without({"b"}), windows("b"), same))
 
 
 def test_citations_are_no_part_of_an_answer() -> None:

@@ -30,8 +30,6 @@ class Block:
 
 @dataclass(slots=True)
 class Document:
-    """A file, or a record of one."""
-
     title: str = ""  # empty: not known
     blocks: list[Block] = field(default_factory=list)
     unit: Literal["page", "slide", "row", "line", "paragraph"] = "paragraph"  # what `Block.at` counts

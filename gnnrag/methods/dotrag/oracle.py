@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from gnnrag.datasets.kb import RELATIONS, relations_of
+from gnnrag.datasets.kb import relations_of
 from gnnrag.methods.dotrag.anchors import fold_name
-from gnnrag.methods.dotrag.offline import OfflineConcepts
+from gnnrag.methods.dotrag.offline import OfflineConcepts, rules_of
 from gnnrag.methods.dotrag.paths import Label, PathVerdict, satisfied
 from gnnrag.methods.dotrag.roles import (
     GENERIC,
@@ -42,8 +42,8 @@ class OracleConcepts(OfflineConcepts):
         texts = [re.sub(r"#\d+|>>", " ", step.question) for step in steps]
         tails = {tail for _, _, tail in question.evidence}
         spans = [head for head, _, _ in question.evidence if head not in tails]
-        spans += [span for text in texts for span in self.keywords.find(text).low]
-        spans = spans or list(self.keywords.find(question.text).low)
+        spans += [span for text in texts for span, _ in self.names.read(text)]
+        spans = spans or [span for span, _ in self.names.read(question.text)]
         spans = spans or [hop.query for hop in gold_hops(question, self.index)[:1]]
         return Concepts(tuple(Concept(span) for span in dict.fromkeys(spans)), (question.text,), bool(spans))
 
@@ -54,18 +54,11 @@ class OracleRules(Role[RulesTask, DotRules]):
 
     async def __call__(self, task: RulesTask, session: Session) -> DotRules:
         sequence = relations_of(task.question.type)
-        if not sequence:
-            return GENERIC
         met = [set(task.anchor_types)]  # the types of the nodes from the anchor on
         for step in sequence:
-            relation = RELATIONS[step.removeprefix("~")]
-            met.append({relation.head_type if step.startswith("~") else relation.tail_type})
-        in_words = ", then ".join(step.replace("_", " ").replace("~", "inverse of ") for step in sequence)
-        allowed, terminal, through = (
-            tuple(kind for kind in task.schema.names if any(kind in types for types in sets))
-            for sets in (met, met[-1:], met[1:-1])
-        )
-        return DotRules("", f"the beginning of: {in_words}", f"exactly: {in_words}", allowed, terminal, through)
+            ways = (way for kind in met[-1] for way in task.schema.steps.get(kind, ()))
+            met.append({other for label, other in ways if label == step})
+        return rules_of(task.schema, sequence, met) if sequence and met[-1] else GENERIC
 
 
 @part("role", "path_judge.oracle")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,12 +37,42 @@ class Schema:
     description: str
     types: tuple[SchemaTerm, ...]  # of nodes; none where the extractor gave none
     relations: tuple[SchemaTerm, ...]  # predicates
+    links: Mapping[tuple[str, str, str], int]  # (head type, predicate, tail type) to how many relations join such nodes
     lacking: tuple[str, ...] = ()  # types and predicates that its file names and the graph does not have
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the types."""
         return tuple(kind.name for kind in self.types)
+
+    @cached_property
+    def steps(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """Type to (signed predicate, other type): a predicate that is walked from tail to head starts with "~"."""
+        steps: dict[str, set[tuple[str, str]]] = {name: set() for name in self.names}
+        for head, relation, tail in self.links:
+            if head in steps and tail in steps:
+                steps[head].add((relation, tail))
+                steps[tail].add((f"~{relation}", head))
+        return {name: tuple(sorted(ways)) for name, ways in steps.items()}
+
+    def completion(
+        self, starts: Collection[str], ends: Collection[str], allowed: Collection[str], hops: int
+    ) -> tuple[str, ...]:
+        """Return the fewest types to add to `allowed` so that some walk of at most `hops` leads from start to end.
+
+        Empty where a walk exists already, or where none does with any types.
+        """
+        missing: dict[str, frozenset[str]] = {start: frozenset() for start in sorted(starts) if start in self.steps}
+        answers: list[tuple[int, list[str]]] = []
+        for _ in range(hops):
+            further: dict[str, frozenset[str]] = {}
+            for kind, needed in missing.items():
+                for _, other in self.steps[kind]:
+                    more = needed if other in allowed else needed | {other}
+                    further[other] = min(further.get(other, more), more, key=lambda types: (len(types), sorted(types)))
+            answers += [(len(further[end]), sorted(further[end])) for end in ends if end in further]
+            missing = further
+        return tuple(min(answers)[1]) if answers else ()
 
 
 def split_types(text: str) -> list[str]:
@@ -69,15 +99,35 @@ def draft(graph: KnowledgeGraph) -> Schema:
             example[label] = graph.statement(i)
     text = f"A graph of {graph.num_entities} things and {graph.num_relations} relations between them."
     relations = tuple(SchemaTerm(label, "", counts[label], (example[label],)) for label in predicates)
-    return Schema(text, tuple(kinds), relations)
+    return Schema(text, tuple(kinds), relations, _links(graph, set(predicates)))
+
+
+def _links(graph: KnowledgeGraph, labels: Collection[str]) -> dict[tuple[str, str, str], int]:
+    """Count the relations of each predicate by the types of their ends.
+
+    A node of several types counts as the most frequent one at that end: a genre that is also a movie's title does not
+    make genres of movies.
+    """
+    rows = [(label, *graph.ends[i].tolist()) for i, label in enumerate(graph.labels) if label in labels]
+    at_end: dict[tuple[str, int], Counter[str]] = {}
+    for label, *ends in rows:
+        for side, node in enumerate(ends):
+            at_end.setdefault((label, side), Counter()).update(split_types(graph.types[node]))
+
+    def role(label: str, side: int, node: int) -> str:
+        counts = at_end[label, side]
+        return min(split_types(graph.types[node]), key=lambda kind: (-counts[kind], kind), default="")
+
+    links = Counter((role(label, 0, head), label, role(label, 1, tail)) for label, head, tail in rows)
+    return {link: count for link, count in sorted(links.items()) if link[0] and link[2]}
 
 
 def to_yaml(schema: Schema) -> str:
     """Return a schema as the file that a person edits."""
     head = (
         "# Schema of a knowledge graph, for method.schema_file. Edit the description and the definitions: they are\n"
-        "# what a language model knows of the graph. Types that you delete are not offered. Counts and examples\n"
-        "# are for you; a run counts by itself.\n"
+        "# what a language model, or the rules without one, know of the graph. Types that you delete are not\n"
+        "# offered. Counts and examples are for you; a run counts by itself.\n"
     )
     sections = {
         name: [

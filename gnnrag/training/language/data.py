@@ -35,8 +35,6 @@ class ModelConfig:
 
 @dataclass
 class CorpusConfig:
-    """The corpus and the retriever that rate the thoughts of a set."""
-
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     retriever: str = "dense"  # with its default settings

@@ -35,7 +35,7 @@ from gnnrag.training.language.scoring import (
     reply_scores,
     reward,
 )
-from gnnrag.training.report import Card, Report
+from gnnrag.training.report import Report
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.types import OnProgress
 
@@ -75,6 +75,7 @@ class LanguageTraining(LibraryTraining):
         self.corpora: Mapping[str, CorpusRetriever] = data[1]
         super().__init__(config, data[0], fold, context)
         self.prompt = load_prompt(config.prompt or PROMPTS.get(self.role, self.role))
+        self.summary = SUMMARY.format(role=self.role, prompt=self.prompt.name)  # type: ignore[misc]
         self.settings = {**self.settings, "role": self.role}
         self.start = tuned_folder(config.start) if config.start else None
         self.record = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
@@ -240,8 +241,7 @@ class LanguageTraining(LibraryTraining):
             "trained parameters": fitted.facts["parameters"],
         }
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
-        summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        self.write_card(folder, Card(self.title, summary, known, self.sizes(), notes=dropped), record)
+        self.write_card(folder, known, record, dropped)
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
@@ -256,14 +256,11 @@ class LanguageTraining(LibraryTraining):
 
 class VerifierLanguageTraining(LanguageTraining):
     role, row, prefix, title = "verifier", VerifierRow, "verifier-causal", "Verifier"
-    columns = ("recall@5", "pool_recall@5", "precision", "recall", "parse_failure")
 
 
 class ReaderLanguageTraining(LanguageTraining):
     role, row, prefix, title = "reader", ReaderRow, "reader-causal", "Reader"
-    columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):
     role, row, prefix, title = "thoughts", ThoughtsRow, "thoughts-causal", "Thought generator"
-    columns = ("gain", "found", "complete", "agrees", "parse_failure")
