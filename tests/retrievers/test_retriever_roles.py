@@ -140,7 +140,7 @@ REPLY = (
 
 def test_facts_of_a_reply() -> None:
     found = HyperQuery(("A person founded the Ferry.", "B & C met."), ("Ferry",))
-    assert parse_hyper_query(f"<think>x</think>Here you are: {REPLY} (entity<|>late<|>x<|>y<|>1)") == found
+    assert parse_hyper_query(f"<think>x</think>Here you are: {REPLY}") == found
     assert ask(PromptedHyperQuery(), HyperQueryTask("Who founded it?"), REPLY).result == found
 
 
