@@ -159,6 +159,26 @@ def similarity(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / min(len(a), len(b)) if a and b else 0.0
 
 
+def diverse(
+    bags: Sequence[frozenset[str]], scores: Sequence[float], count: int, redundancy: float = 0.5, limit: float = 0.7
+) -> list[int]:
+    """Choose by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998); return positions in order of choice.
+
+    `bags` are content words; `scores` are at least 0, scaled by the largest; a candidate loses at most `redundancy` for
+    being like a chosen one, and is out from similarity `limit` on; ties go to the first.
+    """
+    top = max(scores, default=0.0) or 1.0
+    nearest = [0.0] * len(bags)
+    left, chosen = list(range(len(bags))), list[int]()
+    while left and len(chosen) < count:
+        best = max(left, key=lambda i: (scores[i] / top - redundancy * nearest[i], -i))
+        chosen.append(best)
+        for i in left:
+            nearest[i] = max(nearest[i], similarity(bags[i], bags[best]))
+        left = [i for i in left if i != best and nearest[i] < limit]
+    return chosen
+
+
 def lead_summary(texts: Sequence[str], words: int) -> str:
     """Return the first sentences of the texts, then their second ones, and so on, as far as `words` go.
 

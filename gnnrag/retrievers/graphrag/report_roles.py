@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated
 
 from pydantic import AliasChoices, Field
@@ -15,7 +17,7 @@ from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, need_answer, read_as, strip_thinking
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.sentences import content_words, similarity, split_sentences
+from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences
 from gnnrag.text.support import content_stems
 
 
@@ -107,8 +109,8 @@ _HEADING = re.compile(r"^#+\s.*$", re.MULTILINE)
 class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
     """Scores each sentence of a batch: 100 (w lexical + (1 - w) cosine).
 
-    Lexical is the share of the query's words that it holds; the cosine is that of the query and the report it is taken
-    from, which has a vector in the index.
+    Lexical is the share of the query's words that it holds, rare words counting more; the cosine is that of the query
+    and the report it is taken from, which has a vector in the index.
     """
 
     points: int = 8  # most points of a batch
@@ -122,6 +124,8 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         asked = content_stems(task.query)
+        weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
+        total = sum(weights.values()) or 1.0
         cosines = self._cosines(task.query)
         at = self.index.read("communities").position
         holders: dict[str, list[str]] = {}
@@ -129,14 +133,21 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
         for id_, text in task.reports:
             cosine = max(0.0, float(cosines[at[id_]])) if id_ in at else 0.0
             for sentence in _sentences(text):
-                shared = len(asked & content_stems(sentence)) / max(1, len(asked))
+                shared = sum(weights[w] for w in sorted(asked & content_stems(sentence))) / total
                 score = 100 * (self.lexical * shared + (1 - self.lexical) * cosine)
                 if score >= self.min_score:
                     holders.setdefault(sentence, []).append(id_)
                     scores[sentence] = max(score, scores.get(sentence, 0.0))
-        best = sorted(holders, key=lambda text: -scores[text])[: self.points]
-        points = (Point(text, round(scores[text], 2), tuple(dict.fromkeys(holders[text]))) for text in best)
-        return ReportPoints(tuple(points))
+        texts = list(holders)
+        chosen = diverse([content_stems(t) for t in texts], [scores[t] for t in texts], self.points)
+        points = [Point(texts[i], round(scores[texts[i]], 2), tuple(dict.fromkeys(holders[texts[i]]))) for i in chosen]
+        return ReportPoints(tuple(sorted(points, key=lambda p: -p.score)))
+
+    @cached_property
+    def _idf(self) -> dict[str, float]:
+        reports = self.index.read("reports").items
+        counts = Counter(w for r in reports for w in content_stems(f"{r.draft.title} {r.draft.summary}"))
+        return {w: math.log(1 + len(reports) / n) for w, n in counts.items()}
 
 
 @lru_cache(maxsize=4096)
