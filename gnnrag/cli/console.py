@@ -114,12 +114,10 @@ COLUMNS = (  # heading, metric, digits
     ("tokens", "tokens", 0),
     ("failed", "failed", 0),
 )
-QUALITY = ("retrieval/", "answer/", TEXT)
-MOST_TYPES = 12  # types of question that a table shows; a knowledge base has hundreds
 
 
 def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = "") -> str:
-    """Return runs as a table with the interval of Recall@5; below it by type, and what models replied badly."""
+    """Return runs as a table with the interval of Recall@5; below it what models replied badly."""
     runs = list(runs)
     columns = []
     for heading, key, digits in COLUMNS:  # nodes, gold passages, long answers: only where a run has figures of them
@@ -147,7 +145,6 @@ def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = ""
         if texts["long"]:
             lines.append(f"ROUGE-L, cosine, words: of the {texts['long']} questions with long references")
         lines += [f"embedder: {texts['embedder']}"] if texts["embedder"] else []
-    lines += _by_type(runs, [column for column in columns if column[1].startswith(QUALITY)])
     if has_bad or len(runs) == 1:
         lines += [replies_table(section, name * (len(runs) > 1)) for name, section in replies.items()]
     return "\n".join(lines)
@@ -163,24 +160,6 @@ def _figure(metrics: Mapping[str, Any], key: str, digits: int) -> str:
     if (value := metrics.get(key)) is None:
         return "-"
     return with_interval(value, metrics.get(f"{key}_ci") if key == "retrieval/recall@5" else None, digits)
-
-
-def _by_type(runs: Sequence[tuple[str, Mapping[str, Any]]], quality: Sequence[tuple[str, str, int]]) -> Iterator[str]:
-    """Yield a table of qualities by type of question, of several runs the first quality alone; none for one type."""
-    groups: Mapping[str, Mapping[str, Any]] = runs[0][1].get("by_type", {}) if runs else {}
-    if not 1 < len(groups) <= MOST_TYPES or any(m.get("by_type", {}).keys() != groups.keys() for _, m in runs):
-        return
-    quality = [c for c in quality if any(group.get(c[1]) is not None for group in groups.values())]
-    if len(runs) > 1:
-        quality = [c for c in quality if c[1] in ("retrieval/recall@5", "answer/em") or c[1].startswith(TEXT)][:1]
-    rows = [
-        [heading if len(runs) == 1 else f"{name}, {heading}"]
-        + [_figure(metrics["by_type"][group], key, digits) for group in groups]
-        for heading, key, digits in quality
-        for name, metrics in runs
-    ]
-    if rows:
-        yield plain_table(["by type", *(f"{name} ({group['count']})" for name, group in groups.items())], rows)
 
 
 def replies_table(section: Mapping[str, Mapping[str, float]], title: str = "") -> str:

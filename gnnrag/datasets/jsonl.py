@@ -68,9 +68,14 @@ def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (1-based line, text without its line end) for lines that are not blank. DataError: unreadable."""
-    for number, line in enumerate(well_formed(decode_utf8(path, read_whole(path))).split("\n"), start=1):
-        if line.strip():
-            yield number, line.rstrip("\r")
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                line = well_formed(decode_utf8(path, raw, number)).rstrip("\r\n")
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def read_whole(path: Path, limit: float = math.inf) -> bytes:

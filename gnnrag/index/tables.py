@@ -37,6 +37,7 @@ _ENGLISH = """a an and are as at be but by for if in into is it no not of on or 
 they this to was will with"""
 _MANY_FRAGMENTS = 64  # files of a table that are put together
 _COMMIT_S = 2.0  # a killed build loses the values of so many seconds
+_BLOCK = 10_000  # passages whose strings are in memory twice while a table is made
 _CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 7 * 24 * 3600}}
 
 
@@ -193,6 +194,11 @@ def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, An
 
 def _as_table(passages: Sequence[Passage]) -> pa.Table:
     passages = with_one_type(passages)
+    blocks = (passages[start : start + _BLOCK] for start in range(0, max(1, len(passages)), _BLOCK))
+    return pa.concat_tables(map(_as_block, blocks), promote_options="default")
+
+
+def _as_block(passages: Sequence[Passage]) -> pa.Table:
     columns: dict[str, Any] = {name: [well_formed(getattr(p, name)) for p in passages] for name in _OWN}
     columns[_KEY] = [text_key(p.title, p.text) for p in passages]
     columns[CONTENT] = [with_blanks(well_formed(p.content)) for p in passages]

@@ -13,10 +13,10 @@ import yaml  # type: ignore[import-untyped]
 from gnnrag.config import ROLES, EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
-from gnnrag.io import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.io import digest, folds_of, read_journal, read_object, write_atomic, write_json, write_jsonl
 from gnnrag.parts import has_class
 from gnnrag.run.evaluate import Observer, asked_roles, evaluate, load_data_for, open_index, open_tracker, write_metrics
-from gnnrag.run.rundir import code_version, read_predictions, read_seen, seen_hash, trained_counts
+from gnnrag.run.rundir import code_version, read_predictions, read_seen, seen_hash
 from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
@@ -141,7 +141,8 @@ def _merge(runs: Sequence[Path], questions: Sequence[Question], merged: Path) ->
     write_jsonl(merged / "log.jsonl", [row for path in runs for row in read_journal(path / "log.jsonl")])
     counts: Counter[str] = Counter()
     for path in runs:
-        counts.update({name: int(text.split()[0]) for name, text in trained_counts(path).items()})  # "3 of 50"
+        shares = read_object(path / "meta.json").get("trained_on", {})
+        counts.update({name: int(text.split()[0]) for name, text in shares.items()})  # "3 of 50"
     trained = {name: f"{count} of {len(questions)}" for name, count in counts.items()}
     meta = {"merged": [path.name for path in runs], "commit": code_version()}
     write_json(merged / "meta.json", meta | ({"trained_on": trained} if trained else {}))

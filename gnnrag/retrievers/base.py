@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnrag.arrays import Lists
+from gnnrag.index.nearest import FLAT_UP_TO
 from gnnrag.parts import Part
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
 _BLOCK = 128  # scores of which `best_positions` takes the maximum
+_NEAREST = 100  # passages of a large corpus that are compared exactly
 
 
 Passes = Callable[[str], bool]  # tells for the id of a passage whether it passes a filter
@@ -188,8 +190,20 @@ def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
 
 
 def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
-    """Return each query's cosines with all passages, by its own vector or its text's; (num_passages,) for each."""
-    cosines = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
-    return [
-        next(cosines) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
-    ]
+    """Return each query's cosines with all passages, by its own vector or its text's; (num_passages,) for each.
+
+    Of more than `FLAT_UP_TO` passages, those that are not among the nearest get the least cosine, unless the query has
+    a filter.
+    """
+    is_flat = [len(index.ids) <= FLAT_UP_TO or bool(query.filter) for query in queries]
+    texts = [query.text for query, flat in zip(queries, is_flat, strict=True) if flat and query.vector is None]
+    cosines, rows = iter(index.dense_scores(texts)), list[np.ndarray]()
+    for query, flat in zip(queries, is_flat, strict=True):
+        if flat:
+            own = query.vector
+            rows.append(next(cosines) if own is None else index.passage_vectors @ np.array(own, np.float32))
+        else:
+            nearest, scores, low = index.nearest.search(vectors_of([query], index.embedder)[0], _NEAREST)
+            rows.append(np.full(len(index.ids), low, np.float32))
+            rows[-1][nearest] = scores
+    return rows

@@ -209,14 +209,9 @@ def predicted_seconds(path: Path) -> float:
     return sum(row["seconds"] for row in read_journal(path / "log.jsonl") if row["event"] == "predicted")
 
 
-def trained_counts(run: Path) -> dict[str, str]:
-    """Return the parts of a run that were trained on its own questions, each with how many: `3 of 50`."""
-    return dict(read_object(run / "meta.json").get("trained_on", {}))
-
-
 def trained_note(path: str | Path) -> str:
     """Return a note for tables on the parts of a run that were trained on its own questions; empty if none was."""
-    counts = trained_counts(Path(path))
+    counts = read_object(Path(path) / "meta.json").get("trained_on", {})  # name: "3 of 50"
     return ", ".join(f"{name} trained on {count} of these questions" for name, count in counts.items())
 
 

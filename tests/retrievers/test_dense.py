@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gnnrag.parts import set_up
-from gnnrag.retrievers import dense
+from gnnrag.retrievers import base, dense
+from gnnrag.retrievers.base import best_positions, cosines_of
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
 
@@ -27,6 +28,10 @@ class Vectors:
         self.passage_vectors, self.queries = vectors, queries
         self.ids = [f"p{i:04}" for i in range(len(vectors))]
         self.embedder = SimpleNamespace(encode=self.encode)
+
+    def dense_scores(self, texts: list[str]) -> np.ndarray:
+        assert not texts
+        return np.zeros((0, len(self.ids)))
 
     def encode(self, texts: list[str], is_query: bool = False) -> np.ndarray:
         assert is_query
@@ -73,3 +78,19 @@ def test_large_corpora_are_searched_by_their_index(
     (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
     assert ranking.ids == (("p0002", "p0000") if is_indexed else ("p0001", "p0000"))
     assert (ranking.low, ranking.high) == ((-0.25, 0.7) if is_indexed else (0.0, 1.0))
+
+
+def test_far_passages_of_large_corpora_get_the_least_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "FLAT_UP_TO", 3)
+    index: Any = Vectors(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))
+    index.nearest = SimpleNamespace(search=lambda vector, count: (np.array([2, 0]), np.array([0.7, 0.5]), -0.25))
+    near, flat = cosines_of([Query("1"), Query("1", vector=(0, 0, 0, 1), filter="id = 'p0001'")], index)
+    assert near.tolist() == pytest.approx([0.5, -0.25, 0.7, -0.25]) and flat.tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("count", [1, 5, 400, 3000])
+def test_the_best_of_many_equal_scores_come_first_in_order(count: int) -> None:
+    scores = np.zeros(2000)
+    scores[[3, 700, 1999, 701]] = [1, 2, 3, 2]
+    best = [1999, 700, 701, 3, *(i for i in range(2000) if not scores[i])]
+    assert best_positions(scores, count).tolist() == best[:count]
