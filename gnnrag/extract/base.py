@@ -64,7 +64,6 @@ class Extraction:
     is_sentences: bool = False  # relations of triples are the sentences that join head and tail, not predicates
     names_are_ids: bool = False  # equal names are one thing, different ones are not (a curated knowledge base)
     weights: tuple[float, ...] = ()  # of each triple, how strong it is; or empty: 1 each
-    aliases: tuple[tuple[str, str], ...] = ()  # an entity, and another name of it
 
     def as_triples(self) -> tuple[Triple, ...]:
         """Return the triples; where there are only described relations, their keywords are the predicates."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from gnnrag.datasets.kb import Part, parts_of, read_triples
 from gnnrag.datasets.kgqa import facts_in, nodes_of
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
-from gnnrag.extract.entity_types import opening, type_names
 from gnnrag.index_config import ExtractConfig
 from gnnrag.io import file_digest
 from gnnrag.text.analyse import PassageText
@@ -43,7 +41,7 @@ class PrecomputedExtractor(Extractor):
 
     - `id`: the passage; the only one that every row must have
     - `entities`: [name], and `triples`: [[head, relation, tail]]; both or none
-    - `details`: [{"name", "type", "description"}] of entities; else types come from triples, names and first sentence
+    - `details`: [{"name", "type", "description"}] of entities
     - `relations`: [{"head", "tail", "description", "keywords": [...], "weight"}], as LightRAG has them
     - `hyperedges`: [{"text", "score", "members": [[name, importance]]}], n-ary facts, as HyperGraphRAG has them
 
@@ -55,7 +53,7 @@ class PrecomputedExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return ["precomputed", 2, _digest(self.path)]
+        return ["precomputed", 3, _digest(self.path)]
 
     @cached_property
     def records(self) -> dict[str, Extraction]:
@@ -63,20 +61,10 @@ class PrecomputedExtractor(Extractor):
         return read_extractions(self.path)
 
     def key(self, passage: Passage, text: PassageText) -> Any:
-        return [passage.id, passage.title, opening(passage, text)]
+        return passage.id
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        rows = zip(passages, texts, strict=True)
-        return [_with_types(self.records[p.id], p, text) if p.id in self.records else None for p, text in rows]
-
-
-def _with_types(extraction: Extraction, passage: Passage, text: PassageText) -> Extraction:
-    """Add the types of names, and of the title in the spelling that the record has for it, unless it gives its own."""
-    if extraction.details:
-        return extraction
-    names = list(dict.fromkeys([*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))]))
-    title = next((n for n in names if n.casefold() == passage.title.strip().casefold()), passage.title.strip())
-    return replace(extraction, details=tuple(type_names(names, title, opening(passage, text), extraction.triples)))
+        return [self.records.get(passage.id) for passage in passages]
 
 
 def _digest(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Extract triples without a model.
 
-In titled passages, the title is joined to each phrase and each quoted name of the sentences. In passages without
+In titled passages, the title is joined to each phrase of the sentences. In passages without
 titles of their own (parts of a document), terms and names that share sentences more often than by chance are joined.
 """
 
@@ -16,44 +16,17 @@ import numpy as np
 from scipy.special import xlogy
 
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
-from gnnrag.extract.entity_types import named_type, opening, type_names
 from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import PassageText
-from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
+from gnnrag.text.normalise import fold, phrase_key
+from gnnrag.text.questions import MONTHS
 from gnnrag.text.terms import GENERAL_WORDS, find_terms
 from gnnrag.types import Passage
 
+
 # ------------------------------------------------------------------------------------------------- titled passages
-_QUOTED = re.compile(r"“([^“”\n]{1,150})”|(?<![\w\"])\"([^\"\n]{1,150})\"(?![\w\"])")
-_MOST_WORDS = 16  # longer ones are speech
-_MOST_PLAIN = 4  # of what begins with a small letter: `heart of darkness` may be a name, a clause is none
-_GOES_ON = re.compile(r"[.,;:!?)]|\s+[^\W\d_A-Z]")
-
-
-def quoted_names(sentence: str) -> list[str]:
-    """Return what stands in double quotation marks, in order, without repeats, spelt as it is there."""
-    # A comma or full stop before the closing mark is the sentence's (American usage), but a full stop is the name's own
-    # if the sentence goes on behind the mark (`“Monsters, Inc.” was ...`).
-    if "“" not in sentence and '"' not in sentence:
-        return []
-    is_torn = sentence.count('"') % 2 == 1  # what lies between two marks may be outside the quotation
-    names: dict[str, None] = {}
-    for match in _QUOTED.finditer(sentence):
-        if is_torn and match[2] is not None:
-            continue
-        text = (match[1] if match[2] is None else match[2]).rstrip(",;:")
-        if text != text.strip():  # what lies between two quotations: `"Ana" and "Eva"`
-            continue
-        if text.endswith(".") and not _GOES_ON.match(sentence, match.end()):
-            text = text.rstrip(".")
-        most = _MOST_PLAIN if text[:1].islower() else _MOST_WORDS
-        if any(c.isalnum() for c in text) and len(text.split()) <= most and text not in FUNCTION_WORDS:
-            names[text] = None
-    return list(names)
-
-
 class OfflineExtractor(Extractor):
-    """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
+    """Joins each passage's title to each phrase of its sentences; the sentence is the relation.
 
     Of a passage without a title, the first phrase is joined. With `config.terms=on`, terms and names are joined that
     stand in one sentence (`TermReader`), once `read_corpus` has seen all passages.
@@ -65,7 +38,7 @@ class OfflineExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return ["offline terms", 5] if self._by_terms else ["offline", 4]
+        return ["offline terms", 7] if self._by_terms else ["offline", 5]
 
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         if self._by_terms:
@@ -82,29 +55,30 @@ class OfflineExtractor(Extractor):
 
 def _extract(passage: Passage, text: PassageText) -> Extraction:
     title = passage.title.strip()
-    rows = [
-        dict.fromkeys([*phrases, *quoted_names(sentence)])
-        for sentence, phrases in zip(text.sentences, text.phrases, strict=True)
-    ]
-    mentions = list(dict.fromkeys(phrase for row in rows for phrase in row if phrase_key(phrase)))
+    mentions = list(dict.fromkeys(phrase for row in text.phrases for phrase in row if phrase_key(phrase)))
     topic = title if phrase_key(title) else next(iter(mentions), "")
     triples: dict[Triple, None] = {}
-    for sentence, phrases in zip(text.sentences, rows, strict=True):
+    for sentence, phrases in zip(text.sentences, text.phrases, strict=True):
         relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `title_mode="merge"`
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):
                 triples[topic, relation, phrase] = None
-    first = opening(passage, text)
-    types = {record.name: record for record in type_names([topic, *mentions], topic, first, triples)}
-    if phrase_key(topic) and first not in ("", topic):
-        types[topic] = EntityRecord(topic, types[topic].type if topic in types else "", first)
-    return Extraction(tuple(mentions), tuple(triples), details=tuple(types.values()), is_sentences=True)
+    first = _opening(title, text)
+    details = (EntityRecord(topic, "", first),) if phrase_key(topic) and first not in ("", topic) else ()
+    return Extraction(tuple(mentions), tuple(triples), details=details, is_sentences=True)
+
+
+def _opening(title: str, text: PassageText) -> str:
+    """Return a passage's first sentence as one line, without the title that may be glued to it."""
+    rows = text.sentences[1:] if text.sentences[:1] == (title,) and len(text.sentences) > 1 else text.sentences
+    return " ".join(rows[0].removeprefix(f"{title}\n\n").split()) if rows else ""
 
 
 # ----------------------------------------------------------------------------------------------- untitled passages
 _SHARED = 2  # passages that one title may name
 _NAMED = 0.5  # least share of passages with a title of their own in a corpus of titled passages
 _SMALL = re.compile(r"[^\W\d_]+")
+_DATE = re.compile(rf"[12]\d{{3}}s?|.*\b(?:{'|'.join(MONTHS)})\b.*")
 
 
 def is_titled(passages: Sequence[Passage]) -> bool:
@@ -147,19 +121,16 @@ class TermReader:
                     head, tail = sorted(pair, key=place.__getitem__)  # the one that the sentence names first
                     weights[head, relation, tail] = weight
         names = tuple(dict.fromkeys(name for _, named in sentences for name in named))
-        terms = ((name, self._terms.get(name)) for name in names)
         return Extraction(
             names,
             tuple(weights),
-            details=tuple(type_names(names, "", "", weights)),
             is_sentences=True,
             weights=tuple(weights.values()),
-            aliases=tuple((name, alias) for name, term in terms if term for alias in term.aliases),
         )
 
     def _named(self, sentence: str, phrases: Sequence[str]) -> tuple[str, ...]:
         """Return the terms and names in a sentence: distinct, in reading order."""
-        spans = [(start, end, term.text) for start, end, term in self._terms.in_text(sentence)]
+        spans = self._terms.in_text(sentence)
         for phrase in phrases:
             at = sentence.find(phrase)
             is_apart = at >= 0 and all(end <= at or at + len(phrase) <= start for start, end, _ in spans)
@@ -169,7 +140,7 @@ class TermReader:
 
     def _is_name(self, phrase: str) -> bool:
         """Tell whether a phrase is a date, or a name: not words that are capital where a heading or a list begins."""
-        if named_type(phrase) == "date":
+        if _DATE.fullmatch(phrase):
             return True
         words = phrase.split()
         ends = {fold(words[0]), fold(words[-1])}

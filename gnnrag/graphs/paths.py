@@ -6,7 +6,7 @@ on nodes that can still reach the anchor in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, islice, pairwise
@@ -30,20 +30,11 @@ class Labels:
 
 
 def label_anchor(
-    adjacency: Adjacency,
-    anchor: int,
-    hops: int,
-    closed: np.ndarray,
-    mask: np.ndarray | None = None,
-    near: np.ndarray | None = None,
+    adjacency: Adjacency, anchor: int, hops: int, closed: np.ndarray, mask: np.ndarray | None = None
 ) -> Labels:
-    """Label nodes for paths of up to `hops` edges, 1 to 126, that pass through no node of `closed`, (num_nodes,) bool.
-
-    `near`: the neighbours that the anchor is expanded to; all by default.
-    """
+    """Label nodes for paths of 1 to `hops` edges, at most 126, through no node of `closed`, (num_nodes,) bool."""
     # The last layer, by far the largest, is not labelled: a path's end is looked up from its neighbours.
-    near = adjacency.neighbours_of(anchor) if near is None else near
-    distance = _distances(adjacency, max(1, hops - 1), closed, mask, {anchor: near})
+    distance = _distances(adjacency, max(1, hops - 1), closed, mask, [anchor])
     through = np.where(closed, np.int8(FAR), distance)
     through[anchor] = FAR
     return Labels(anchor, hops, distance, through, mask)
@@ -56,14 +47,9 @@ class Neighbourhood:
     adjacency: Adjacency
     hops: int
     closed: np.ndarray  # (num_nodes,) bool, not passed through unless they are the anchor
-    first: Mapping[int, np.ndarray]  # distinct anchors in the order given, with the neighbours each is expanded to
+    anchors: tuple[int, ...]  # the distinct starting nodes in the order given
     distance: np.ndarray  # (num_nodes,) int8 hops to the nearest anchor, `FAR` outside
     _labels: dict[int, Labels] = field(default_factory=dict, repr=False)
-
-    @property
-    def anchors(self) -> tuple[int, ...]:
-        """The starting nodes."""
-        return tuple(self.first)
 
     @cached_property
     def mask(self) -> np.ndarray:
@@ -86,25 +72,8 @@ class Neighbourhood:
     def labels(self, anchor: int) -> Labels:
         """Return the labels of one anchor inside this neighbourhood, cached."""
         if anchor not in self._labels:
-            near = self.first[anchor]
-            self._labels[anchor] = label_anchor(self.adjacency, anchor, self.hops, self.closed, self.mask, near)
+            self._labels[anchor] = label_anchor(self.adjacency, anchor, self.hops, self.closed, self.mask)
         return self._labels[anchor]
-
-    def cut(self, scores: np.ndarray, per_layer: int) -> Neighbourhood:
-        """Return a smaller neighbourhood: in each layer the `per_layer` best nodes, and what leads to kept ones.
-
-        `scores` (num_nodes,): higher is better, ties go to the lower id. Anchors stay, and one neighbour (the one of
-        lowest id) on the way to the anchors of every kept node: its distance stays.
-        """
-        keep = self.distance == 0
-        for depth in range(int(self.distance[self.mask].max(initial=0)), 0, -1):
-            layer = np.flatnonzero(self.distance == depth)
-            keep[layer[np.argsort(-scores[layer], kind="stable")[:per_layer]]] = True
-            for node in layer[keep[layer]].tolist() if depth > 1 else ():
-                near = self.adjacency.neighbours_of(node)
-                keep[near[(self.distance[near] == depth - 1) & ~self.closed[near]][0]] = True
-        distance = np.where(keep, self.distance, np.int8(FAR))
-        return Neighbourhood(self.adjacency, self.hops, self.closed, self.first, distance)
 
 
 def grow(
@@ -113,32 +82,27 @@ def grow(
     hops: int,
     allowed: np.ndarray | None = None,
     closed: np.ndarray | None = None,
-    first: Mapping[int, np.ndarray] | None = None,
 ) -> Neighbourhood:
     """Grow a neighbourhood breadth first, 1 to 126 hops. Anchors are exempt from the limits.
 
-    `allowed`, (num_nodes,) bool: what it may contain; `closed`: what may be reached but not passed through; `first`:
-    anchors that are expanded to these neighbours only.
+    `allowed`, (num_nodes,) bool: what it may contain; `closed`: what may be reached but not passed through.
     """
     if allowed is not None:
         allowed = allowed.copy()
         allowed[list(anchors)] = True
     closed = np.zeros(adjacency.num_nodes, dtype=bool) if closed is None else closed
-    starts = {int(a): (first or {}).get(int(a), adjacency.neighbours_of(a)) for a in anchors}
-    distance = _distances(adjacency, hops, closed, allowed, starts)
-    return Neighbourhood(adjacency, hops, closed, starts, distance)
+    distance = _distances(adjacency, hops, closed, allowed, anchors)
+    return Neighbourhood(adjacency, hops, closed, tuple(dict.fromkeys(map(int, anchors))), distance)
 
 
 def _distances(
-    adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, first: Mapping[int, np.ndarray]
+    adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, anchors: Sequence[int]
 ) -> np.ndarray:
-    """Return (num_nodes,) int8 hops to the nearest anchor (`first`) within `mask`, not through `closed`; else `FAR`."""
+    """Return (num_nodes,) int8 hops to the nearest anchor within `mask`, not through `closed`; else `FAR`."""
     distance = np.full(adjacency.num_nodes, FAR, dtype=np.int8)
-    distance[list(first)] = 0
-    near = np.concatenate([np.zeros(0, dtype=np.int32), *first.values()])
+    distance[list(anchors)] = 0
     for depth in range(1, hops + 1):
-        if depth > 1:
-            near = adjacency.reach(np.flatnonzero((distance == depth - 1) & ~closed))
+        near = adjacency.reach(np.flatnonzero((distance == depth - 1) & ~(closed & (depth > 1))))
         near = near[distance[near] == FAR]
         distance[near if mask is None else near[mask[near]]] = depth
     return distance

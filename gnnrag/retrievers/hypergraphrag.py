@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.keywords import NamingRole
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
-from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
+from gnnrag.roles.parsing import clean_line
 from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.writers.records import split_records
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 
@@ -39,8 +39,6 @@ class HyperQuery:
     flags: tuple[str, ...] = ()
 
 
-_END = re.compile(r"<\|complete\|>", re.IGNORECASE)
-_HYPER = re.compile(r"hyper[-_ ]?(?:relation|edge)", re.IGNORECASE)
 _SENTENCE_LIMIT, _NAME_LIMIT = 1000, 256  # characters
 
 
@@ -61,18 +59,13 @@ def parse_hyper_query(text: str) -> HyperQuery:
 
     MalformedError where there is no such record, and no end marker that says that this is all.
     """
-    text = strip_thinking(text)
-    sentences: dict[str, None] = {}
-    names: dict[str, None] = {}
-    for record in _END.split(text, maxsplit=1)[0].split("##"):
-        if (body := in_parentheses(record)) is None:
-            continue
-        fields = [html.unescape(field).strip().strip("\"'").strip() for field in body.split("<|>")]
-        if _HYPER.fullmatch(fields[0]) and len(fields) == 3 and (line := clean_line(fields[1], _SENTENCE_LIMIT)):
+    records, sentences, names = split_records(text), dict[str, None](), dict[str, None]()
+    for tag, fields in records.rows:
+        if tag == "hyper" and len(fields) == 2 and (line := clean_line(fields[0], _SENTENCE_LIMIT)):
             sentences[line] = None
-        if fields[0].lower() == "entity" and len(fields) == 5 and (line := clean_line(fields[1], _NAME_LIMIT)):
+        if tag == "entity" and len(fields) == 4 and (line := clean_line(fields[0], _NAME_LIMIT)):
             names[line] = None
-    if not sentences and not names and not _END.search(text):
+    if not sentences and not names and not records.is_complete:
         raise MalformedError("no complete record and no end marker")
     return HyperQuery(tuple(sentences), tuple(names))
 

@@ -13,15 +13,7 @@ from typing import Literal
 
 from rapidfuzz import fuzz
 
-from gnnrag.text.normalise import (
-    COUNTRY_OF,
-    REGION_OF,
-    cached,
-    country_mentions,
-    drop_qualifier,
-    region_mentions,
-    words,
-)
+from gnnrag.text.normalise import cached, country_mentions, drop_qualifier, region_mentions, words
 from gnnrag.text.questions import MONTHS, is_yes_no
 from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, split_sentences
 from gnnrag.text.subjects import PATH
@@ -36,17 +28,11 @@ DATE_RE = re.compile(
     r"|(?<![\d,.$£€-])(?P<y4>[12]\d{3})(?![\d,]\d|\d|%| (?:people|metres|feet|m|km|inhabitants))"
 )
 _DEATHS = re.compile(r"\b(?:died|death|killed|assassinated|executed|murdered|drowned|d\.|†)")
-_RELEASES = re.compile(
-    r"\b(?:[Rr]eleased|premiered|published|[Ff]ounded|[Ee]stablished|formed|opened|launched|began|created|debuted|built|"
-    r"inception|started|incorporated|inaugurated)\b"
-)
 _ROLE = re.compile(
     r"\b(direct|perform|sing|compos|auth|writ|screenwrit|produc|creat|found|fath|moth|husband|wife|spouse)"
     r"(?:or|er|ist)?s?\b"
 )
 _YOUNGER = re.compile(r"\b(?:later|latest|younger|youngest|recently|recent|newer|newest|last|longer|longest)\b")
-_PLACES = re.compile(r"\b(?:located|situated|villages?|mountains?|rivers?|schools?|airports?|islands?)\b")
-_ALIKE = 88  # rapidfuzz's ratio, of 100, from which on a text has a title
 
 DateKey = tuple[float, ...]  # (year, month, day), 0 where the text does not say; of a lifespan, (days,)
 
@@ -130,13 +116,8 @@ class Reading:
             if other == start or other in but or len(title) < 3:
                 continue
             at = f" {text} ".find(f" {title} ")
-            if at < 0:
-                aligned = fuzz.partial_ratio_alignment(title, text, score_cutoff=_ALIKE) if len(title) > 6 else None
-                at = aligned.dest_start if aligned and len(title) <= len(text) else -1
             if at >= 0:
                 found.append((min((abs(at - m.start()) for m in re.finditer(role, text)), default=len(text)), other))
-            elif f" {self.titles[start]} " in f" {fold(self.texts[other])} " and len(self.titles[start]) > 6:
-                found.append((len(text) + other, other))
         return min(found)[1] if found else None
 
 
@@ -160,10 +141,7 @@ def _date_of(match: re.Match[str]) -> DateKey:
 
 def _first_date(text: str, last: bool = False) -> DateKey | None:
     dates = list(DATE_RE.finditer(text))
-    if dates:
-        return _date_of(dates[-1 if last else 0])
-    year = re.search(r"(?:c\. |circa |around |about |after |before |ca\. |AD |^|\()(\d{3,4})\b", text)
-    return (int(year.group(1)), 0, 0) if year else None
+    return _date_of(dates[-1 if last else 0]) if dates else None
 
 
 def _lifespan(text: str) -> tuple[str, str] | None:
@@ -196,15 +174,9 @@ def death_date(text: str) -> DateKey | None:
 
 
 def release_date(text: str, title: str = "") -> DateKey | None:
-    """Return when a work came out, or when an organisation was founded: the earliest cue, else the first year."""
-    if year := re.search(r"\((\d{4})\b", title):
-        return int(year.group(1)), 0, 0
-    opening = re.search(r"\b(?:is|was|were|are) (?:an?|the) ", text[:220])
-    date = DATE_RE.search(text, opening.end(), opening.end() + 100) if opening else None
-    if opening and date and "." not in text[opening.end() : date.start()].replace(" U.S.", ""):
-        return _date_of(date)
-    cue = _RELEASES.search(text)
-    return (_first_date(text[cue.end() : cue.end() + 150]) if cue else None) or _first_date(text)
+    """Return when a work came out, or when an organisation was founded: the year in its title, else the first date."""
+    year = re.search(r"\((\d{4})\b", title)
+    return (int(year.group(1)), 0, 0) if year else _first_date(text)
 
 
 def lifespan_days(text: str) -> DateKey | None:
@@ -215,19 +187,14 @@ def lifespan_days(text: str) -> DateKey | None:
     return (sum(w * (d - b) for w, b, d in zip((365.25, 30.4, 1.0), born, died, strict=True)),)
 
 
-def countries(text: str, is_place: bool = False) -> list[str]:
-    """Return the countries that a passage's subject is said to be of, best first; of a place by region too."""
-    scored: list[tuple[float, str]] = []
-    for number, sentence in enumerate(split_sentences(text)[:8]):
+def countries(text: str) -> list[str]:
+    """Return the countries that a passage names, in order; those after the verb of its first sentences come first."""
+    found: list[tuple[bool, str]] = []
+    for sentence in split_sentences(text)[:8]:
         verb = re.search(r"\b(?:is|was|are|were)\b", sentence)
-        start = verb.end() if verb else len(sentence)
         for at, _, country in country_mentions(sentence):
-            near = start <= at < start + (200 if is_place else 60)
-            born = not is_place and bool(re.search(r"born [^.]{0,60}$", sentence[:at]))
-            scored.append((1.0 / (1 + number) + 0.5 * near - 0.2 * born - at / 2000, country))
-        if is_place and number < 3:
-            scored += [(0.55 / (1 + number) - at / 2000, country) for at, _, country in region_mentions(sentence)]
-    return list(dict.fromkeys(country for _, country in sorted(scored, key=lambda s: -s[0])))
+            found.append((not (verb and verb.end() <= at < verb.end() + 60), country))
+    return list(dict.fromkeys(country for _, country in sorted(found, key=lambda row: row[0])))
 
 
 # ------------------------------------------------------------------------------------------------------- the comparison
@@ -244,7 +211,6 @@ class Comparison:
     is_largest: bool = False
     role: str = ""  # stem of `director` or the like
     yes_no: bool = False
-    is_place: bool = False
 
 
 def parse_comparison(question: str, reading: Reading) -> Comparison | None:
@@ -266,8 +232,8 @@ def parse_comparison(question: str, reading: Reading) -> Comparison | None:
         clause = clause.replace(fold(name), " ")
     attribute = _attribute(clause, yes_no)
     role = None if attribute == "predicate" else _ROLE.search(clause)
-    is_younger, is_place = bool(_YOUNGER.search(clause)), bool(_PLACES.search(clause))
-    return Comparison(names, passages, attribute, is_younger, role.group(1) if role else "", yes_no, is_place)
+    is_younger = bool(_YOUNGER.search(clause))
+    return Comparison(names, passages, attribute, is_younger, role.group(1) if role else "", yes_no)
 
 
 def _choices(question: str, yes_no: bool) -> tuple[str, str] | None:
@@ -343,20 +309,11 @@ def _ordered(form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding
 
 
 def _same_country(form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding | None:
-    left, right = (
-        list(dict.fromkeys([*countries(reading.texts[i], form.is_place), *_in_title(reading, i, form.is_place)]))
-        for i in ends
-    )
+    left, right = (countries(reading.texts[end]) for end in ends)
     if not left or not right:
         return None
     same = left[0] == right[0] or left[0] in right[:2] or right[0] in left[:2]
     return Finding("yes" if same else "no", (), 0.85 if same else 0.75, f"country: {left[:2]} / {right[:2]}")
-
-
-def _in_title(reading: Reading, passage: int, is_place: bool) -> list[str]:
-    title = reading.passages[passage].title
-    known = [COUNTRY_OF.get(word) or REGION_OF.get(word) for word in re.split(r"[ ,()]+", title)] if is_place else []
-    return [country for country in known if country]
 
 
 def _predicate(question: str, form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding:

@@ -13,14 +13,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gnnrag.errors import DataError
-from gnnrag.extract.entity_types import mentioned_type, named_type
 from gnnrag.index.index import Index
 from gnnrag.io import well_formed
-from gnnrag.text.normalise import phrase_key
+from gnnrag.text.normalise import COUNTRY_OF, phrase_key
 
 MOST = 60  # nodes of a neighbourhood
 _LABEL, _ABOUT = 300, 1000  # characters on an edge, and of what is known of a node
-_COMMON = ("date", "number", "nationality")  # kinds of names that passages share by chance
 
 
 class Phrases:
@@ -31,10 +29,7 @@ class Phrases:
         self.degrees: np.ndarray = graph.degrees[graph.first_phrase :]
 
     def kind(self, name: int) -> str:
-        """Return the type that a phrase's name tells, or the words before it where it first stands."""
-        first = next(iter(self.passages_of(name)), None)
-        sentence = self.says(name, first) if first is not None else ""
-        return named_type(self.names[name]) or mentioned_type(self.names[name], sentence) or "phrase"
+        return "phrase"
 
     def about(self, name: int) -> str:
         return ""  # nothing is known of a phrase besides its passages
@@ -68,7 +63,7 @@ class Entities:
         self.degrees: np.ndarray = graph.degrees
 
     def kind(self, name: int) -> str:
-        return self._graph.types[name].partition("|")[0] or named_type(self.names[name]) or "entity"
+        return self._graph.types[name].partition("|")[0] or "entity"
 
     def about(self, name: int) -> str:
         also = "; ".join(self._graph.aliases[name])
@@ -178,7 +173,7 @@ def answer_graph(index: Index, ids: Sequence[str], question: str) -> dict[str, A
         view.passage(row)
     for name in dict.fromkeys(name for names in names_in.values() for name in names):
         rows = [row for row, names in names_in.items() if name in names]
-        if view.graph.kind(name) not in _COMMON and (len(rows) > 1 or f" {view.graph.keys[name]} " in asked):
+        if not _is_common(view.graph.names[name]) and (len(rows) > 1 or f" {view.graph.keys[name]} " in asked):
             for row in rows:
                 view.mention(row, name)
     return view.to_dict()
@@ -204,5 +199,9 @@ def busiest(index: Index, limit: int = 12) -> list[int]:
     """Return the entities with the most neighbours, to begin a walk at; names that say little are left out."""
     graph = open_graph(index)
     order = np.argsort(-graph.degrees, kind="stable")[: 20 * limit].tolist()
-    typed = [row for row in order if graph.kind(row) not in ("phrase", "entity", *_COMMON)]
-    return (typed or order)[:limit]
+    return ([row for row in order if not _is_common(graph.names[row])] or order)[:limit]
+
+
+def _is_common(name: str) -> bool:
+    """Tell whether passages share a name by chance: a date, a number, a country or its people."""
+    return name[:1].isdigit() or name in COUNTRY_OF

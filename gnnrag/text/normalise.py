@@ -197,54 +197,6 @@ def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
     return " ".join(find_words(folded))
 
 
-_SMALL = frozenset({"of", "the", "and", "for", "in", "de", "la", "du", "von", "van", "a", "an"})
-_ACRONYM = re.compile(r"(?:[^\W\d_]\.?){2,8}")
-
-
-def is_variant(one: str, other: str, is_person: bool = False) -> bool:
-    """Tell whether two names are spellings of one name; symmetric. Numbers in them must be the same.
-
-    Of people (`is_person`), initials may stand for first names. Of other things, a plural may stand for its singular,
-    except a single capitalised word, which may be a person's name (Williams).
-    """
-    a, b = _words(one), _words(other)
-    if not a or not b or _numbers(a) != _numbers(b):
-        return False
-    is_turned = ("," in one) != ("," in other) and sorted(a) == sorted(b)  # `Lovelace, Ada`
-    if is_turned or "".join(a) == "".join(b):
-        return True
-    if _is_acronym(one, b) or _is_acronym(other, a):
-        return True
-    if is_person:
-        return _initials(a, b) or _initials(b, a)
-    may_be_people = len(a) == 1 and one[:1].isupper() and not one.isupper()
-    return not may_be_people and a[:-1] == b[:-1] and singular(a[-1]) == singular(b[-1])
-
-
-def _words(name: str) -> list[str]:
-    words = [fold(word) for word in find_words(name)]
-    return words[1:] if len(words) > 1 and words[0] == "the" else words
-
-
-def _numbers(words: list[str]) -> list[str]:
-    return [word for word in words if any(c.isdigit() for c in word)]
-
-
-def _is_acronym(short: str, words: list[str]) -> bool:
-    """Tell whether a word in capitals is made of the first letters of words, small ones counted or not."""
-    letters = fold(short.replace(".", ""))
-    if not _ACRONYM.fullmatch(short.strip()) or not short.replace(".", "").isupper() or len(letters) < 2:
-        return False
-    return letters in ("".join(w[0] for w in words), "".join(w[0] for w in words if w not in _SMALL)) and len(words) > 1
-
-
-def _initials(short: list[str], full: list[str]) -> bool:
-    """Tell whether `short` is `full` with some of its first names cut to a letter."""
-    if len(short) != len(full) or len(short) < 2 or short[-1] != full[-1]:
-        return False
-    return all(s == f or (len(s) == 1 and f.startswith(s)) for s, f in zip(short[:-1], full[:-1], strict=True))
-
-
 def singular(word: str) -> str:
     """Return the singular of a folded English noun by rule: `biopsies` is `biopsy`."""
     if len(word) > 4 and word.endswith("ies"):

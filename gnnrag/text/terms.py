@@ -1,7 +1,4 @@
-"""Domain terms of a corpus by statistics, without a model: C-value and abbreviations.
-
-C-value after Frantzi, Ananiadou and Mima (2000), abbreviations after Schwartz and Hearst (2003). English.
-"""
+"""Domain terms of a corpus by statistics, without a model: C-value (Frantzi, Ananiadou and Mima 2000). English."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from dataclasses import dataclass
 
 from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, fold, singular, word_set
 
-MAX_WORDS = 5  # of a term that no abbreviation stands for
-LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; what stands there once may be chance
+MAX_WORDS = 5  # of a term
+LEAST_FREQUENCY = 2  # occurrences of a term; what stands there once may be chance
 
 GENERAL_WORDS = word_set("general_words") | FUNCTION_WORDS  # words of any subject: no terms, and no part of one
 _NOUNS_IN_LY = word_set("nouns_in_ly")
@@ -25,30 +22,19 @@ _WORD = re.compile(WORD)
 _JOINS = re.compile(r"\s*[-‐‑]?\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A domain term: its usual spelling, and its abbreviations."""
-
-    text: str
-    aliases: tuple[str, ...] = ()
-
-
 class Terms:
-    def __init__(self, terms: Iterable[Term]) -> None:
+    """Domain terms in their usual spelling."""
+
+    def __init__(self, terms: Iterable[str]) -> None:
         self.terms = tuple(terms)
-        self._of: dict[_Key, Term] = {}
+        self._of: dict[_Key, str] = {}
         self._longest: dict[str, int] = {}  # words of the longest term that begins with a word
         for term in self.terms:
-            for name in (term.text, *term.aliases):
-                key = _key(name)
-                if key and self._of.setdefault(key, term) is term:
-                    self._longest[key[0]] = max(self._longest.get(key[0], 0), len(key))
+            key = _key(term)
+            if key and self._of.setdefault(key, term) is term:
+                self._longest[key[0]] = max(self._longest.get(key[0], 0), len(key))
 
-    def get(self, name: str) -> Term | None:
-        """Return the term that a text names in whole, in any number and under any alias; None where it names none."""
-        return self._of.get(_key(name))
-
-    def in_text(self, text: str) -> list[tuple[int, int, Term]]:
+    def in_text(self, text: str) -> list[tuple[int, int, str]]:
         """Return (start, end, term) of the longest terms that stand in a text, in order; they never overlap."""
         read, spans, i = _read(text), [], 0
         while i < len(read):
@@ -100,8 +86,8 @@ def _key(name: str) -> _Key:
 def find_terms(sentences: Iterable[str]) -> Terms:
     """Return the domain terms of sentences, sorted; the order of the sentences does not matter.
 
-    A candidate is a run of words of which none is general or mostly a verb, and the last is mostly a noun; or what an
-    abbreviation in brackets stands for. A candidate found mostly within longer ones is dropped (C-value).
+    A candidate is a run of words of which none is general or mostly a verb, and the last is mostly a noun. One found
+    mostly within longer ones is dropped (C-value).
     """
     kept = list(sentences)
     groups = [group for sentence in kept for group in _groups(sentence)]
@@ -126,8 +112,7 @@ def find_terms(sentences: Iterable[str]) -> Terms:
         for part in {key[i:j] for i in range(len(key)) for j in range(i + 1, len(key) + 1)} - {key}:
             longer[part].append(count)
     keys = {key for key, n in often.items() if n > sum(longer[key]) / max(len(longer[key]), 1)}
-    long_forms = _long_forms(kept)
-    return _spelt(kept, (keys - long_forms.keys()) | set(long_forms.values()), long_forms)
+    return _spelt(kept, keys)
 
 
 def _groups(sentence: str) -> list[_Key]:
@@ -173,67 +158,19 @@ def _runs(group: _Key, noun: Mapping[str, int], other: Mapping[str, int]) -> lis
     return [tuple(run) for run in runs if run]
 
 
-_BRACKETED = re.compile(r"\(\s*([^()]{2,60}?)\s*[),;]")
-_SHORT = re.compile(r"(?=.*[^\W\d_])[^\W_][\w.\-/]{1,9}")
-
-
-def _long_forms(sentences: Iterable[str]) -> dict[_Key, _Key]:
-    """Return what abbreviations stand for: of several long forms the most frequent, of those the first by name."""
-    counts: dict[_Key, Counter[_Key]] = defaultdict(Counter)
-    for sentence in sentences:
-        for match in _BRACKETED.finditer(sentence) if "(" in sentence else ():
-            inside, before = match[1], sentence[: match.start()].rstrip()
-            if _SHORT.fullmatch(inside):
-                long = _long_form(inside, before)
-                short = inside
-            else:  # `BCC (basal cell carcinoma)`
-                short = before.rpartition(" ")[2]
-                long = _long_form(short, inside) if _SHORT.fullmatch(short) else ""
-                long = long if len(long) == len(inside) else ""
-            if long and _key(short) != _key(long):
-                counts[_key(short)][_key(long)] += 1
-    return {short: min(found, key=lambda key: (-found[key], key)) for short, found in counts.items()}
-
-
-def _long_form(short: str, before: str) -> str:
-    """Return the end of a text that an abbreviation stands for, or nothing: its letters stand there in this order.
-
-    The first letter begins a word; the words are at most the letters and 5, or twice as many; one capital is needed.
-    """
-    short = short[:-1] if short.endswith("s") and short[:-1].isupper() else short
-    if not any(c.isupper() for c in short):
-        return ""
-    letters = [c for c in short.lower() if c.isalnum()]
-    at = len(before)
-    for number in range(len(letters) - 1, -1, -1):
-        at -= 1
-        while at >= 0 and not (before[at].lower() == letters[number] and (number or not before[:at][-1:].isalnum())):
-            at -= 1
-        if at < 0:
-            return ""
-    words = before[at:].split()
-    is_whole = len(before) - at > len(short) and short not in words
-    return before[at:] if is_whole and len(words) <= min(len(letters) + 5, 2 * len(letters)) else ""
-
-
-def _spelt(sentences: Iterable[str], keys: Iterable[_Key], long_forms: Mapping[_Key, _Key]) -> Terms:
-    """Return the terms, and the abbreviations of them, as they are mostly spelt."""
-    reader = Terms(Term(" ".join(key)) for key in sorted({*keys, *long_forms}))
+def _spelt(sentences: Iterable[str], keys: Iterable[_Key]) -> Terms:
+    """Return the terms as they are mostly spelt."""
+    reader = Terms(" ".join(key) for key in sorted(keys))
     spellings: dict[_Key, Counter[str]] = defaultdict(Counter)
     for sentence in sentences:
         for start, end, term in reader.in_text(sentence):
-            spellings[_key(term.text)][" ".join(sentence[start:end].split())] += 1
+            spellings[_key(term)][" ".join(sentence[start:end].split())] += 1
 
-    def usual(key: _Key) -> str:
+    def usual(counts: Counter[str]) -> str:
         alike = Counter[str]()  # a first capital that a sentence may have made is none if it ever is small
-        for spelling, count in spellings[key].items():
+        for spelling, count in counts.items():
             alike[spelling[:1].lower() + spelling[1:]] += count
         best = min(alike, key=lambda s: (-alike[s], sum(c.isupper() for c in s), s))
-        return best if best in spellings[key] else best[:1].upper() + best[1:]
+        return best if best in counts else best[:1].upper() + best[1:]
 
-    aliases: dict[_Key, list[str]] = defaultdict(list)
-    for short, long in long_forms.items():
-        if spellings[short]:
-            aliases[long].append(usual(short))
-    terms = (Term(usual(key), tuple(sorted(aliases[key]))) for key in keys if spellings[key])
-    return Terms(sorted(terms, key=lambda term: term.text))
+    return Terms(sorted(map(usual, spellings.values())))

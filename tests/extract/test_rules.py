@@ -1,4 +1,4 @@
-"""Triples by rules: the title is joined to what a sentence mentions and quotes; untitled text by its terms."""
+"""Triples by rules: the title is joined to what a sentence mentions; untitled text by its terms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import Extraction
-from gnnrag.extract.rules import associate, is_titled, quoted_names
+from gnnrag.extract.rules import associate, is_titled
 from gnnrag.graphs.folding import fold
 from gnnrag.index.index import Index, build_index
 from gnnrag.index_config import ExtractConfig, IndexConfig
@@ -41,25 +41,6 @@ def test_without_a_title_the_first_phrase_is_the_topic():
         assert extract(nothing).triples == ()
 
 
-@pytest.mark.parametrize(
-    ("sentence", "names"),
-    [
-        ("“10 Things I Hate About You” carries the tag “high school”.", ["10 Things I Hate About You", "high school"]),
-        ('Its tags are "bd-r" and "heart of darkness".', ["bd-r", "heart of darkness"]),
-        ("“Monsters, Inc.” was directed by Ana.", ["Monsters, Inc."]),  # its own full stop: the sentence goes on
-        ("Ana directed “Night Harbour.”", ["Night Harbour"]),  # the sentence's, as in American usage
-        ("Called “Night Harbour,” it came out late.", ["Night Harbour"]),
-        ("He said “we will all go down to the harbour tonight”.", []),  # speech
-        ('An odd " mark "here" hides what is quoted.', []),
-        ("The word “the” and “…” name nothing.", []),
-        ('Between "Ana" and "Eva" stands no name.', ["Ana", "Eva"]),
-        ("Nothing is quoted here.", []),
-    ],
-)
-def test_quoted_names(sentence, names):
-    assert quoted_names(sentence) == names
-
-
 # ----------------------------------------------------------------------------------------------- untitled passages
 TEXTS = [
     "Thyroid cancer is a cancer of the thyroid gland. A thyroidectomy removes the thyroid gland.",
@@ -87,16 +68,7 @@ def test_terms_and_names_of_a_sentence_are_joined_by_it():
     assert joined[frozenset(("lungs", "scan"))] == "The scan of the lungs shows the lung cancer."
     assert frozenset(("Dr. Maria Rossi", "scan")) in joined
     assert "notes" not in graph.names and "People" not in graph.names
-    assert "1952" in graph.names and graph.types[graph.names.index("1952")] == "date"
-
-
-def test_an_abbreviation_is_its_long_form():
-    found = extract_terms(PASSAGES)[1]
-    assert "PTC" not in found.entities and found.aliases == (("Papillary thyroid cancer", "PTC"),)
-    graph = fold(extract_terms(PASSAGES))
-    assert graph.aliases[graph.position["Papillary thyroid cancer"]] == ("PTC",)
-    sentence = "Surgery for PTC is a thyroidectomy."
-    assert ("surgery", sentence, "Papillary thyroid cancer") in found.triples
+    assert "1952" in graph.names
 
 
 def test_weights_are_the_strength_of_associations():
@@ -104,9 +76,7 @@ def test_weights_are_the_strength_of_associations():
     strength = associate(rows)
     assert strength["a", "b"] > strength["a", "c"] > 0
     assert ("a", "e") not in strength, "less often than by chance"
-    found = Extraction(
-        ("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25), aliases=(("a", "A."),)
-    )
+    found = Extraction(("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25))
     assert fold([found, replace(found, weights=())]).weights.tolist() == [1.5, 1.25]
     assert Extraction.from_json(found.to_json()) == found
     with pytest.raises(ValueError, match="weights"):

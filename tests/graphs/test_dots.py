@@ -13,7 +13,7 @@ from gnnrag.graphs.rendering import round_robin
 from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
 from gnnrag.methods.dotrag.anchors import AnchorFinder, nearest_nodes
-from gnnrag.methods.dotrag.evidence import aggregate, num_fitting, rank_passages, unite
+from gnnrag.methods.dotrag.evidence import aggregate, num_fitting, rank_passages
 from gnnrag.methods.dotrag.paths import (
     AcceptedPath,
     PathVerdict,
@@ -42,7 +42,7 @@ def cosines(**named: float) -> np.ndarray:
 
 
 def region_of(*anchors: str, wanted: TypeFilter | None = None) -> Region:
-    return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or TypeFilter(), DotRAG(), np.zeros(GRAPH.num_entities))
+    return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or TypeFilter(), DotRAG())
 
 
 def dot_of(region: Region, settings: DotRAG | None = None, graph: KnowledgeGraph = GRAPH, **given: Any) -> Dot:
@@ -88,35 +88,15 @@ def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -
     assert nearest_nodes("x", cosines(n1=0.4, n2=0.5)).nodes[:2] == at(GRAPH, "n2", "n1")
 
 
-def test_a_hub_beside_another_concept_is_a_condition() -> None:
-    triples = [("Film", "genre", "Drama")] + [(f"M{i}", "genre", "Drama") for i in range(9)]
-    graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
-    finder = AnchorFinder(graph, DotRAG(hub_degree=5))
-    film, hub = (finder.find(name, "", never) for name in ("Film", "Drama"))
-    assert finder.split_hubs([film, hub]) == ([film], (hub.nodes,))
-    assert finder.split_hubs([hub]) == ([hub], ())
-    assert AnchorFinder(graph, DotRAG(hub_degree=10)).split_hubs([film, hub]) == ([film, hub], ()), "10 are allowed"
-
-
 # -------------------------------------------------------------------------------------------------------- regions
 
 
 def test_terminal_types_are_reached_and_not_passed() -> None:
-    typed, none = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities)
-    near = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company",)), DotRAG(), none).near
+    typed = TypedGraph(GRAPH)
+    near = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company",)), DotRAG()).near
     assert not near.mask[list(at(GRAPH, "n5", "n6", "n7"))].any() and near.mask[list(at(GRAPH, "n3", "n4"))].all()
-    both = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company", "ship")), DotRAG(), none).near
+    both = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company", "ship")), DotRAG()).near
     assert both.mask[list(at(GRAPH, "n5"))].all()
-
-
-def test_a_filter_that_shuts_the_anchors_in_gives_way_unless_it_is_to_stand() -> None:
-    typed, none, shut = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities), TypeFilter(("port", "region"))
-    wide, tight = (
-        typed.region(at(GRAPH, "n1"), shut, DotRAG(type_filter="soft" if widen else "strict"), none)
-        for widen in (True, False)
-    )
-    assert wide.notes == ("filter_relaxed",) and len(wide.near) > 1
-    assert tight.notes == () and tight.filter == shut and len(tight.near) == 1
 
 
 def hub_graph() -> TypedGraph:
@@ -128,38 +108,17 @@ def hub_graph() -> TypedGraph:
 
 def test_hubs_are_not_passed_unless_their_type_is_named() -> None:
     typed = hub_graph()
-    none, start = np.zeros(typed.graph.num_entities), [typed.graph.position["F0"]]
-    assert len(typed.region(start, TypeFilter(), DotRAG(hub_degree=10), none).near) == 3
+    start = [typed.graph.position["F0"]]
+    assert len(typed.region(start, TypeFilter(), DotRAG(hub_degree=10)).near) == 3
     named = TypeFilter(("film", "genre", "person"), ("person",), ("film", "genre"))
-    assert len(typed.region(start, named, DotRAG(hub_degree=10), none).near) == 61
+    assert len(typed.region(start, named, DotRAG(hub_degree=10)).near) == 61
 
 
-def test_a_hub_anchor_is_cut_to_its_best_neighbours() -> None:
+@pytest.mark.parametrize(("hub_degree", "size"), [(29, 3), (30, 61)])
+def test_a_hub_has_more_neighbours_than_are_allowed(hub_degree: int, size: int) -> None:
     typed = hub_graph()
-    scores = np.zeros(typed.graph.num_entities)
-    best = [typed.graph.position[f"F{i}"] for i in range(10)]
-    scores[best] = 1.0
-    region = typed.region([typed.graph.position["Drama"]], TypeFilter(), DotRAG(hub_degree=10), scores)
-    assert region.notes == ("hub_cut",) and len(region.near) == 21
-    assert region.near.mask[best].all()
-
-
-@pytest.mark.parametrize(("hub_degree", "size", "notes"), [(29, 3, ("hub_cut",)), (30, 61, ())])
-def test_a_hub_has_more_neighbours_than_are_allowed(hub_degree: int, size: int, notes: tuple[str, ...]) -> None:
-    typed, own = hub_graph(), DotRAG(hub_degree=hub_degree)
-    film, genre, none = *(typed.graph.position[n] for n in ("F0", "Drama")), np.zeros(typed.graph.num_entities)
-    assert len(typed.region([film], TypeFilter(), own, none).near) == size
-    assert typed.region([genre], TypeFilter(), own, none).notes == notes
-
-
-def test_a_region_that_is_too_large_keeps_the_best_of_each_layer() -> None:
-    typed = hub_graph()
-    none, start = np.zeros(typed.graph.num_entities), [typed.graph.position["F0"]]
-    keep = TypeFilter(("film", "genre", "person"), ("person",), ("film", "genre"))
-    whole = typed.region(start, keep, DotRAG(max_nodes=61), none)
-    assert whole.notes == () and len(whole.near) == 61
-    region = typed.region(start, keep, DotRAG(max_nodes=20), none)
-    assert region.notes == ("size_cut",) and 20 < len(region.near) < 61
+    film = typed.graph.position["F0"]
+    assert len(typed.region([film], TypeFilter(), DotRAG(hub_degree=hub_degree)).near) == size
 
 
 # ---------------------------------------------------------------------------------------------------------- paths
@@ -230,25 +189,6 @@ def test_paths_in_words_fit_their_budget() -> None:
     )
 
 
-def test_a_hub_that_is_a_condition_demotes_ends_that_do_not_touch_it() -> None:
-    region = region_of("n1")
-    paths = [AcceptedPath(at(GRAPH, "n1", "n2", "n3"), True), AcceptedPath(at(GRAPH, "n1", "n9"), True)]
-    dot = dot_of(region, accepted=paths)
-    assert unite(GRAPH, [dot], ()).terminal == at(GRAPH, "n9", "n3")
-    assert unite(GRAPH, [dot], (at(GRAPH, "n7"),)).terminal == at(GRAPH, "n3")
-    assert unite(GRAPH, [dot], (at(GRAPH, "n8"),)).terminal == at(GRAPH, "n9", "n3")  # else nothing would be left
-
-
-def test_hubs_of_several_concepts_are_conditions_each() -> None:
-    region = region_of("n1")
-    ends = [("n1", "n2", "n3"), ("n1", "n2", "n4"), ("n1", "n9")]  # near n7 and n10; n7; n10
-    dot = dot_of(region, accepted=[AcceptedPath(at(GRAPH, *nodes), True) for nodes in ends])
-    year, cargo, sea = (at(GRAPH, name) for name in ("n7", "n10", "n8"))
-    assert set(unite(GRAPH, [dot], [year, cargo]).terminal) == {*at(GRAPH, "n3")}
-    assert set(unite(GRAPH, [dot], [(*year, *cargo)]).terminal) == {*at(GRAPH, "n3", "n4", "n9")}, "of one concept: any"
-    assert set(unite(GRAPH, [dot], [year, sea]).terminal) == {*at(GRAPH, "n3", "n4")}, "as many as can be met"
-
-
 def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
     ids = [f"c{i}" for i in range(GRAPH.num_passages)]
     pool = Pool({"c9": 1.0, "c0": 0.5})
@@ -302,8 +242,8 @@ def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(
     monkeypatch.setattr(search, "EXEMPLARS", 2)
     names = [f"Film {i}" for i in range(5)]
     graph = typed_graph([("Ada", "made", name) for name in names], dict.fromkeys(["Ada", *names], "x"))
-    own, none = DotRAG(pattern_judge="always"), np.zeros(graph.num_entities)
-    dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], TypeFilter(), own, none), own, graph)
+    own = DotRAG(pattern_judge="always")
+    dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], TypeFilter(), own), own, graph)
     found = dot.find_paths(np.ones(graph.num_entities), np.zeros(graph.num_relations))
     judged = [PathVerdict(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
     assert len(found.paths) == 2 and dot.accept(found, judged) == len(dot.accepted) == kept
@@ -318,8 +258,8 @@ def test_a_pattern_is_extended_to_some_paths_of_each_end(
     films = [f"Film {i}" for i in range(5)]
     triples = [("Ada", "made", f) for f in films] + [(f, "set in", "Kyiv") for f in films]
     graph = typed_graph(triples, dict.fromkeys(["Ada", "Kyiv", *films], "x"))
-    own, none = DotRAG(pattern_judge="always", top_nodes=1, paths_per_target=per_target), np.zeros(graph.num_entities)
-    dot = dot_of(TypedGraph(graph).region([graph.position["Ada"]], TypeFilter(), own, none), own, graph)
+    own = DotRAG(pattern_judge="always", top_nodes=1, paths_per_target=per_target)
+    dot = dot_of(TypedGraph(graph).region([graph.position["Ada"]], TypeFilter(), own), own, graph)
     nodes = np.eye(graph.num_entities)[graph.position["Kyiv"]]
     found = dot.find_paths(nodes, np.zeros(graph.num_relations))
     assert len(found.paths) == 1 and dot.accept(found, [PathVerdict("p1", "complete", 0.8, "set there")]) == kept
@@ -358,15 +298,6 @@ def test_a_draft_counts_and_shows_examples(tmp_path) -> None:
     assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).description == schema.description
     file.write_text("types: [{name: port}, {name: moon}]", "utf-8")
     assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).lacking == ("moon",)
-
-
-def test_types_on_a_walk_are_completed() -> None:
-    schema = draft(GRAPH)
-    assert schema.completion(["person"], ["port"], ["company", "ship", "port"], 3) == ()
-    assert schema.completion(["person"], ["port"], ["company", "port"], 3) == ("ship",)
-    assert schema.completion(["person"], ["port"], [], 3) == ("cargo", "port", "ship")  # or company: ties by name
-    assert schema.completion(["person"], ["port"], [], 2) == ()  # no walk that short
-    assert schema.completion(["person"], ["nothing"], [], 3) == ()
 
 
 def test_a_title_that_is_also_a_genre_makes_no_genres_of_movies() -> None:

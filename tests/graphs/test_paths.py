@@ -51,48 +51,6 @@ def test_growth_stops_at_the_hops_the_filter_and_terminal_nodes():
     assert grow(adjacency, [0], 3, closed=mask(6, 2, 4)).nodes.tolist() == [0, 1, 2, 4]
 
 
-def star(leaves):
-    """A hub 0 with leaves, each joined to node `leaves + 1`."""
-    return Adjacency(np.array([[0, i] for i in range(1, leaves + 1)] + [[i, leaves + 1] for i in range(1, leaves + 1)]),
-                     leaves + 3)  # fmt: skip
-
-
-def test_a_hub_anchor_is_expanded_to_the_neighbours_that_are_given():
-    adjacency = star(5)
-    closed, first = adjacency.degree > 4, {0: np.array([2, 4])}
-    near = grow(adjacency, [0], 3, None, closed, first)
-    assert near.nodes.tolist() == [0, 2, 4, 6]
-    assert near.labels(0).distance.tolist()[:7] == [0, FAR, 1, FAR, 1, FAR, 2]
-    # Another anchor's way to a leaf does not open the hub's edge to it.
-    near = grow(adjacency, [0, 3], 3, None, closed, first)
-    assert near.distance[3] == 0
-    assert near.labels(0).distance[3] == FAR
-
-
-def test_a_cut_keeps_the_best_of_each_layer_and_the_way_to_them():
-    # Three branches from 0: 1 with 4 and 6 behind it, 2 alone, 3 with 5 behind it.
-    adjacency = Adjacency(np.array([[0, 1], [0, 2], [0, 3], [1, 4], [3, 5], [4, 6]]), 7)
-    scores = np.array([0, 0, 9, 1, 0, 5, 1.0])
-    near = grow(adjacency, [0], 3)
-    small = near.cut(scores, 1)
-    assert small.nodes.tolist() == [0, 1, 2, 3, 4, 5, 6]  # each branch leads to a kept node or is one
-    assert grow(adjacency, [0], 2).cut(scores, 1).nodes.tolist() == [0, 2, 3, 5]
-    assert len(near) == 7  # unchanged
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), hops=st.integers(1, 4), per_layer=st.integers(1, 4))
-def test_a_cut_changes_no_distance(seed, hops, per_layer):
-    adjacency = random_adjacency(seed)
-    rng = np.random.default_rng(seed)
-    closed = (rng.random(60) < 0.3) | (adjacency.degree > 6)
-    near = grow(adjacency, rng.integers(0, 60, 2).tolist(), hops, closed=closed)
-    small = near.cut(rng.random(60), per_layer)
-    again = grow(adjacency, small.anchors, hops, small.mask, closed)
-    assert np.array_equal(again.distance, small.distance)
-    assert np.array_equal(small.distance[small.mask], near.distance[small.mask])
-
-
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), hops=st.integers(1, 4), num_anchors=st.integers(1, 3))
 def test_distances_equal_networkx(seed, hops, num_anchors):

@@ -213,8 +213,8 @@ def test_the_letter_of_bdtr_and_dotrag() -> None:
     table = load_table(FOLDER / "dotrag/table2.yaml")
     letter = {
         "early_stop": False, "node_score": "node", "pattern_judge": "never", "top_nodes": 20, "topics_only": True,
-        "set_questions": "never", "terminal_only": False, "max_nodes": None, "hub_degree": None, "by_name": False,
-        "type_filter": "strict", "passage_score": "cosine", "edge_bonus": 0.0, "nodes": "resolved",
+        "set_questions": "never", "terminal_only": False, "hub_degree": None, "by_name": False,
+        "passage_score": "cosine", "edge_bonus": 0.0, "nodes": "resolved",
     }  # fmt: skip
     found = row_config(table, table.rows[0]).method.part
     assert {name: getattr(found, name) for name in letter} == letter

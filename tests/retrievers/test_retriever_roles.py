@@ -112,8 +112,6 @@ def test_prompted_mentions_show_types_and_keep_the_first_five_names() -> None:
         ("How many people live there?", ("number",)),
         ("What country is it in?", ("location", "nationality")),
         ("What language is spoken there?", ("language",)),
-        ("Which band recorded it?", ("organization",)),
-        ("What is the county seat of X?", ("location",)),
         ("Is Night Harbour older than Copper Road?", ()),
         ("What is the meaning of life?", ()),
         ("", ()),
@@ -142,7 +140,7 @@ REPLY = (
 
 def test_facts_of_a_reply() -> None:
     found = HyperQuery(("A person founded the Ferry.", "B & C met."), ("Ferry",))
-    assert parse_hyper_query(f"<think>x</think>Here you are: {REPLY} (entity<|>late<|>x<|>y<|>1)") == found
+    assert parse_hyper_query(f"<think>x</think>Here you are: {REPLY}") == found
     assert ask(PromptedHyperQuery(), HyperQueryTask("Who founded it?"), REPLY).result == found
 
 
@@ -193,11 +191,10 @@ def test_points_by_rules_are_sentences_that_speak_of_the_query(index: Index) -> 
 
 def test_points_of_a_report_near_the_query_count_more(index: Index) -> None:
     keys, reports = index.read("communities").keys, index.read("reports")
-    i = next(i for i in range(len(keys)) if "Kalmar" in reports.items[i].draft.summary)
-    summary = reports.items[i].draft.summary
+    summary = reports.items[0].draft.summary
     near, far = (
         offline(OfflineReportPoints(), ReportPointsTask(summary.split(".")[0], ((key, f"# T\n{summary}"),)), index)
-        for key in (keys[i], "c-unknown")
+        for key in (keys[0], "c-unknown")
     )
     assert near.points[0].score > far.points[0].score
 

@@ -11,7 +11,6 @@ from gnnrag.roles.writers.entities import OfflineCurator, PromptedCurator
 from tests.helpers.roles import ask
 
 PLANS = ("DEVELOPMENT PLAN", "PLANNING OFFICE", "DEVELOPMENT PLANS")
-SMITHS = ("John Smith", "Jane Smith", "J. Smith")
 
 
 def task(*names: str, kind: str = "") -> CurateTask:
@@ -22,9 +21,9 @@ def task(*names: str, kind: str = "") -> CurateTask:
     "given, groups",
     [
         (task(*PLANS), (("DEVELOPMENT PLAN", "DEVELOPMENT PLANS"), ("PLANNING OFFICE",))),  # golden: OFFICE goes
-        (task("John Smith", "J. Smith", kind="person"), (("John Smith", "J. Smith"),)),
-        (task(*SMITHS, kind="person"), tuple((name,) for name in SMITHS)),
-        (task("1824", "1825"), (("1824",), ("1825",))),
+        (task("John Smith", "Smith, John", "J. Smith", "Williams", "William"),
+         (("John Smith", "Smith, John"), ("J. Smith",), ("Williams",), ("William",))),
+        (task("1824", "1825", "?"), (("1824",), ("1825",), ("?",))),
         (CurateTask((("a", "Mercury", "person", ""), ("b", "MERCURY", "planet", ""), ("c", "mercury", "", ""))),
          (("a", "c"), ("b",))),
     ],

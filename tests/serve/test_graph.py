@@ -24,12 +24,12 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stored.Index]:
     yield stored.Index(folder / "index")
 
 
-def test_entities_have_relations_types_and_passages(known: stored.Index) -> None:
+def test_entities_have_relations_and_passages(known: stored.Index) -> None:
     graph = open_graph(known)
     assert isinstance(graph, Entities) and open_graph(known) is graph
     around = neighbourhood(known, "Andrei Tarkovsky")
     kinds = {node["id"]: node["type"] for node in around["nodes"]}
-    assert kinds["e:Andrei Tarkovsky"] == "person" and kinds["p:tarkovsky.txt#1"] == "passage"
+    assert kinds["e:Andrei Tarkovsky"] == "entity" and kinds["p:tarkovsky.txt#1"] == "passage"
     joined = {frozenset((edge["source"], edge["target"])): edge["label"] for edge in around["edges"]}
     assert "directed" in joined[frozenset(("e:Andrei Tarkovsky", "e:Solaris"))]
     assert joined[frozenset(("e:Andrei Tarkovsky", "p:tarkovsky.txt#1"))]

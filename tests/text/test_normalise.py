@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.text.normalise import drop_qualifier, find_words, fold, is_variant, norm_phrase, phrase_key, terms, words
+from gnnrag.text.normalise import drop_qualifier, find_words, fold, norm_phrase, phrase_key, terms, words
 
 
 @pytest.mark.parametrize(
@@ -66,46 +66,6 @@ def test_both_forms_of_a_phrase(phrase: str, hipporag: str, unicode: str) -> Non
     assert norm_phrase(phrase, "hipporag") == hipporag
     assert norm_phrase(phrase, "unicode") == unicode
     assert norm_phrase(norm_phrase(phrase, "unicode"), "unicode") == unicode
-
-
-VARIANTS = (
-    ("Development Plan", "DEVELOPMENT PLANS"),
-    ("the Grid-Line", "grid line"),
-    ("data base", "database"),
-    ("Lovelace, Ada", "Ada Lovelace"),
-    ("U.N.", "United Nations"),
-    ("BBC", "British Broadcasting Corporation"),
-    ("USA", "United States of America"),
-    ("church", "churches"),
-)
-NO_VARIANTS = (
-    ("Development Plan", "Planning Office"),
-    ("Plan 1", "Plan 2"),
-    ("1824", "1825"),
-    ("William", "Williams"),
-    ("virus", "viru"),
-    ("un", "United Nations"),
-    ("J. Smith", "John Smith"),
-    ("", "x"),
-)
-
-
-@pytest.mark.parametrize(("names", "expected"), [*((p, True) for p in VARIANTS), *((p, False) for p in NO_VARIANTS)])
-def test_variants_both_ways(names: tuple[str, str], expected: bool) -> None:
-    assert is_variant(*names) is is_variant(*names[::-1]) is expected
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("J. R. Tolkien", "John Ronald Tolkien", True),
-        ("John R. Tolkien", "John Ronald Tolkien", True),
-        ("J. Tolkien", "John Ronald Tolkien", False),
-        ("Ada Williams", "Ada William", False),
-    ],
-)
-def test_variants_of_people(one: str, other: str, expected: bool) -> None:
-    assert is_variant(one, other, is_person=True) is expected
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.methods.dotrag.schema import Schema, draft, load
-from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter, completed
+from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter
 from gnnrag.parts import part
 from gnnrag.retrievers.base import any_of
 from gnnrag.session import Session, concurrently
@@ -43,8 +43,8 @@ class DotRAG(Method):
 
     The paper gives values for `hops`, `rounds` and the number of concepts (three at most). It names `tau`, `top_nodes`
     (K), `paths_per_target` (P) and `paths_per_round` (C) without values. `preset=paper` switches off what the paper
-    does not have: anchors by name, hubs, the size guard, types of the answer, early stops, verdicts for patterns, and
-    passages besides those of the paths.
+    does not have: anchors by name, hubs, types of the answer, early stops, verdicts for patterns, and passages besides
+    those of the paths.
     """
 
     # An edited draft of `gnnrag index draft-schema`; null: drafted, without definitions
@@ -61,11 +61,8 @@ class DotRAG(Method):
     topics_only: bool = False  # a broad question starts from its topics alone, as in the paper's prompt
     # S2, rules and the region of a DOT
     hops: Count = 3  # h_max, from the anchors
-    max_nodes: Count | None = 5000  # a larger DOT keeps at most so many nodes of each layer
     hub_degree: Count | None = 500  # nodes with more neighbours are hubs: paths do not pass through them
-    # types that may appear. off: all; strict: those of the rules; soft: also those that are needed to reach the
-    # answer, or any neighbour of the anchors; after two rounds without an accepted path the filter is dropped
-    type_filter: Literal["soft", "strict", "off"] = "soft"
+    type_filter: Literal["rules", "off"] = "rules"  # types that may appear: those that the rules allow, or all
     terminal_only: bool = True  # types of the answer end paths; false: they are expanded like any other
     # S3, the search
     rounds: Count = 3  # T_max
@@ -113,10 +110,8 @@ class DotRAG(Method):
             session.flag("concepts", *concepts.flags)
             starts, flags = await self.worker(lambda: self.anchors.choose(self.meaning, concepts, question.text))
             session.counts.update(flags)
-        starts, hubs = self.anchors.split_hubs(starts)
-        session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
+        session.counts.update(schema_lacks=len(self.schema.lacking))
         many = {"always": True, "never": False}.get(self.set_questions, bool(_ASKS_SET.search(question.text)))
-        state.memory["must_touch"] = hubs
         jobs = [partial(self._open_dot, state, i, s, many) for i, s in enumerate(starts)]
         state.memory["dots"] = await concurrently(session, jobs)
         return state
@@ -129,22 +124,17 @@ class DotRAG(Method):
         rules: DotRules = await self.rules(task, session)
         session.flag("rules", *rules.flags)
         wanted = TypeFilter(
-            rules.allowed_types if self.type_filter != "off" else (),
+            rules.allowed_types if self.type_filter == "rules" else (),
             rules.terminal_types if self.terminal_only else (),
             rules.through_types if self.terminal_only else None,
         )
-        if self.type_filter == "soft":
-            full = completed(wanted, self.schema, kinds, rules.terminal_types, self.hops)
-            session.counts["filter_completed"] += full != wanted
-            wanted = full
-        near_to = [text for text in (state.question.text, rules.terminal) if text]  # what a hub and the size guard keep
-        scope, grow = state.memory.get("scope"), self.graph.region
-        region = await self.worker(lambda: grow(anchors, wanted, self, self.meaning.nodes(*near_to), scope))
-        session.counts.update(region.notes)
+        scope = state.memory.get("scope")
+        region = await self.worker(lambda: self.graph.region(anchors, wanted, self, scope))
+        session.counts["isolated"] += region.is_isolated
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
-                       nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
+                       nodes=len(region.near), types=list(wanted.allowed))  # fmt: skip
         dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many)
-        dot.pending, dot.done = [(1.0, state.question.text)], "isolated" in region.notes
+        dot.pending, dot.done = [(1.0, state.question.text)], region.is_isolated
         return dot
 
     async def propose(self, state: State) -> list[Query]:
@@ -194,18 +184,11 @@ class DotRAG(Method):
         kept = await self.worker(lambda: dot.accept(round_paths, judged.items))
         session.record("judged", dot=dot.number, round=state.round, paths=len(round_paths.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
-        if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
-            text, anchors, scope = state.question.text, dot.region.near.anchors, state.memory.get("scope")
-            dot.region = await self.worker(
-                lambda: self.graph.region(anchors, TypeFilter(), self, self.meaning.nodes(text), scope)
-            )
-            dot.done = not dot.has_unvisited
-            session.counts["filter_relaxed"] += 1
 
     async def select(self, state: State) -> Evidence:
         """S4: unite the DOTs, and choose their passages, paths and nodes."""
         cosines: np.ndarray | None = None
         if self.passage_score == "cosine":
             cosines = (await self.worker(lambda: self.index.dense_scores([state.question.text])))[0]
-        findings = unite(self.index.knowledge, state.memory["dots"], state.memory["must_touch"])
+        findings = unite(state.memory["dots"])
         return gather(self.index, findings, cosines, state.pool, self, state.session)

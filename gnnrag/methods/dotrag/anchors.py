@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -132,14 +132,3 @@ class AnchorFinder:
             least = s.tau if s.literal else max(s.tau, best - MARGIN)
             return ConceptAnchors(span, tuple(near[scores[near] >= least].tolist()), "a4")
         return ConceptAnchors(span, (int(order[0]),), "a5") if best >= FLOOR and not s.literal else ConceptAnchors(span)
-
-    def split_hubs(self, starts: Sequence[ConceptAnchors]) -> tuple[list[ConceptAnchors], tuple[tuple[int, ...], ...]]:
-        """Return the starts to search from, and for each concept the hubs that a path's end must touch instead.
-
-        Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.
-        """
-        degree, least = self.graph.adjacency.degree, self.settings.hub_degree
-        hubs = [s for s in starts if least is not None and all(degree[node] > least for node in s.nodes)]
-        if not hubs or len(hubs) == len(starts):
-            return list(starts), ()
-        return [s for s in starts if s not in hubs], tuple(s.nodes for s in hubs)

@@ -45,19 +45,11 @@ def aggregate(accepted: Sequence[AcceptedPath], by_support: bool) -> Findings:
     )
 
 
-def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Sequence[int]]) -> Findings:
-    """Return what all DOTs found.
-
-    The end of a path should touch a hub of every concept in `must_touch`: complete paths that touch fewer than the best
-    become partial. The anchors of a DOT without neighbours are paths of their own.
-    """
+def unite(dots: Sequence[Dot]) -> Findings:
+    """Return what all DOTs found. The anchors of a DOT without neighbours are paths of their own."""
     accepted = [path for dot in dots for path in dot.accepted]
-    near = [set(hubs).union(*(graph.adjacency.neighbours_of(h).tolist() for h in hubs)) for hubs in must_touch]
-    met = [sum(path.nodes[-1] in ends for ends in near) for path in accepted]
-    most = max((count for count, path in zip(met, accepted, strict=True) if path.complete), default=0)
-    accepted = [replace(p, complete=p.complete and n == most) for p, n in zip(accepted, met, strict=True)]
     for dot in dots:
-        if "isolated" in dot.region.notes:
+        if dot.region.is_isolated:
             accepted += [AcceptedPath((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
     return aggregate(accepted, by_support=len(dots) > 1)
 

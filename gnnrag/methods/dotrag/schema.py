@@ -55,25 +55,6 @@ class Schema:
                 steps[tail].add((f"~{relation}", head))
         return {name: tuple(sorted(ways)) for name, ways in steps.items()}
 
-    def completion(
-        self, starts: Collection[str], ends: Collection[str], allowed: Collection[str], hops: int
-    ) -> tuple[str, ...]:
-        """Return the fewest types to add to `allowed` so that some walk of at most `hops` leads from start to end.
-
-        Empty where a walk exists already, or where none does with any types.
-        """
-        missing: dict[str, frozenset[str]] = {start: frozenset() for start in sorted(starts) if start in self.steps}
-        answers: list[tuple[int, list[str]]] = []
-        for _ in range(hops):
-            further: dict[str, frozenset[str]] = {}
-            for kind, needed in missing.items():
-                for _, other in self.steps[kind]:
-                    more = needed if other in allowed else needed | {other}
-                    further[other] = min(further.get(other, more), more, key=lambda types: (len(types), sorted(types)))
-            answers += [(len(further[end]), sorted(further[end])) for end in ends if end in further]
-            missing = further
-        return tuple(min(answers)[1]) if answers else ()
-
 
 def split_types(text: str) -> list[str]:
     """Return the types of a node, as the knowledge graph stores them: joined by "|"."""

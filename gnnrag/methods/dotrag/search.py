@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
@@ -25,7 +25,7 @@ from gnnrag.methods.dotrag.paths import (
     pattern_of,
     without_prefixes,
 )
-from gnnrag.methods.dotrag.schema import Schema, split_types
+from gnnrag.methods.dotrag.schema import split_types
 from gnnrag.session import normalised
 from gnnrag.text.normalise import find_words
 
@@ -54,28 +54,18 @@ class TypeFilter:
             return self.through
         return tuple(kind for kind in self.allowed if kind not in self.terminal) if self.allowed else None
 
-    def plus(self, types: Sequence[str]) -> TypeFilter:
-        """Return it with more types that may appear and be passed."""
-        through = None if self.through is None else (*self.through, *types)
-        return TypeFilter((*self.allowed, *types), self.terminal, through)
-
-
-def completed(wanted: TypeFilter, schema: Schema, starts: Sequence[str], ends: Sequence[str], hops: int) -> TypeFilter:
-    """Return a filter with the types added that some walk from the anchors' types to the answer's needs."""
-    missing = schema.completion(starts, ends, wanted.allowed, hops) if wanted.allowed else ()
-    return wanted.plus(missing) if missing else wanted
-
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """The region of a DOT: its neighbourhood, and the type filter that was used in the end.
-
-    `notes` say what was changed: `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, `size_cut` (`max_nodes`).
-    """
+    """The region of a DOT."""
 
     near: Neighbourhood
     filter: TypeFilter
-    notes: tuple[str, ...] = ()
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether no anchor has a neighbour in the graph."""
+        return not self.near.adjacency.degree[list(self.near.anchors)].any()
 
 
 class TypedGraph:
@@ -101,53 +91,23 @@ class TypedGraph:
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
     def region(
-        self,
-        anchors: Sequence[int],
-        wanted: TypeFilter,
-        settings: Any,
-        scores: np.ndarray,
-        scope: np.ndarray | None = None,
+        self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scope: np.ndarray | None = None
     ) -> Region:
         """Grow the region of a DOT from its anchors, which are inside whatever their type.
 
         Nodes of terminal-only types end paths and do not continue them; nor do hubs, unless the rules name their type
-        as passable. `settings` are those of `DotRAG`. `scores` (num_entities,) decide which neighbours of a hub, and
-        which nodes of a region that is too large, are kept. `scope` (num_entities,) bool: entities that may appear.
+        as passable. `settings` are those of `DotRAG`. `scope` (num_entities,) bool: entities that may appear.
         """
-        wanted, notes = self._loosened(anchors, wanted) if settings.type_filter == "soft" else (wanted, [])
-        degree, hub_degree = self.adjacency.degree, settings.hub_degree
-        named = self.of_types(wanted.through or ())
-        shut = np.zeros(len(degree), dtype=bool) if hub_degree is None else (degree > hub_degree) & ~named
+        degree, named = self.adjacency.degree, self.of_types(wanted.through or ())
+        shut = np.zeros(len(degree), dtype=bool)
+        if settings.hub_degree is not None:
+            shut = (degree > settings.hub_degree) & ~named
         if wanted.passable is not None:
             shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
-        allowed, first = self.of_types(wanted.allowed) if wanted.allowed else scope, dict[int, np.ndarray]()
+        allowed = self.of_types(wanted.allowed) if wanted.allowed else scope
         if wanted.allowed and scope is not None:
             allowed = allowed & scope
-        if not degree[list(anchors)].any():
-            notes.append("isolated")
-        for anchor in anchors if hub_degree is not None else ():
-            if degree[anchor] > hub_degree:
-                around = self.adjacency.neighbours_of(anchor)
-                around = around if allowed is None else around[allowed[around] | np.isin(around, anchors)]
-                first[anchor] = np.sort(around[np.argsort(-scores[around], kind="stable")[:hub_degree]])
-        if first:
-            shut |= degree > hub_degree
-            notes.append("hub_cut")
-        near = grow(self.adjacency, list(anchors), settings.hops, allowed, shut, first)
-        if settings.max_nodes is not None and len(near) > settings.max_nodes:
-            near = near.cut(scores, settings.max_nodes)
-            notes.append("size_cut")
-        return Region(near, wanted, tuple(notes))
-
-    def _loosened(self, anchors: Sequence[int], wanted: TypeFilter) -> tuple[TypeFilter, list[str]]:
-        """Widen a filter that leaves the anchors without a neighbour: by the types next to them, else altogether."""
-        near = self.adjacency.reach(np.array(anchors, dtype=np.int64)) if wanted.allowed else np.zeros(0, np.int64)
-        if not len(near) or self.of_types(wanted.allowed)[near].any():
-            return wanted, []
-        if not (more := self.types_of(near.tolist())):
-            return TypeFilter(), ["filter_dropped"]
-        passable = replace(wanted, through=wanted.passable or ())
-        return passable.plus([kind for kind in more if kind not in wanted.allowed]), ["filter_relaxed"]
+        return Region(grow(self.adjacency, list(anchors), settings.hops, allowed, shut), wanted)
 
 
 @dataclass(frozen=True, slots=True)

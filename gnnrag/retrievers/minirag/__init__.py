@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import above
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
@@ -22,7 +20,7 @@ from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.roles.parsing import Lines, ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.questions import AnswerType, expected_type, head_noun, question_word
+from gnnrag.text.questions import AnswerType, expected_type
 from gnnrag.text.sentences import beginning
 from gnnrag.types import Query, Ranking
 
@@ -71,9 +69,8 @@ def parse_mentions(text: str) -> tuple[list[str], list[str]]:
     return reply.entities or [], reply.answer_types or []
 
 
-_ASKED = re.compile(r"^(?:what|which) ")
 MAX_NAMES = 5  # as released
-# What the reader looks for, in the types of `gnnrag.extract.entity_types`.
+# What the question word asks for, in usual names of types.
 _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
     "person": ("person",),
     "place": ("location",),
@@ -87,7 +84,7 @@ _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
 
 @part("role", "mentions.offline")
 class OfflineMentions(NamingRole[MentionsTask, Mentions]):
-    """Names known to the corpus and capitalised spans; types by the question word, else by the noun asked for.
+    """Names known to the corpus and capitalised spans; types by the question word.
 
     Only types of the graph are given, in its spelling; where these are not known, upper case as in the released prompt.
     """
@@ -101,16 +98,7 @@ class OfflineMentions(NamingRole[MentionsTask, Mentions]):
 
 def guessed_types(query: str) -> tuple[str, ...]:
     """Return the types that the answer to a query may have, most likely first; none where nothing tells."""
-    query = beginning(query)
-    asked = expected_type(query)
-    if asked in _TYPES_OF_ANSWERS:
-        return _TYPES_OF_ANSWERS[asked]
-    if asked == "yes_no":
-        return ()
-    lowered = query.lower()
-    nouns = [head_noun(query), *_ASKED.sub("", lowered[question_word(lowered) :]).split()[:3]]
-    kind = next((kind for noun in nouns if (kind := noun_type([noun]))), "")
-    return (kind,) if kind else ()
+    return _TYPES_OF_ANSWERS.get(expected_type(beginning(query)), ())
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,7 @@ from gnnrag.roles.parsing import ReplyModel, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Curated, CurateTask
 from gnnrag.session import Session
-from gnnrag.text.normalise import is_variant
-
-_PEOPLE = {"person", "people"}
+from gnnrag.text.normalise import phrase_key, singular
 
 
 def _listed(rows: Iterable[tuple[str, str, str]], characters: int) -> Shown:
@@ -60,24 +58,19 @@ def read_partition(reply: str, count: int) -> list[list[int]]:
 
 @part("writer", "curator.offline")
 class OfflineCurator(Role[CurateTask, Curated]):
-    """Puts each member into the group whose first member it is a variant of; variants of variants are not chained.
-
-    Initials that fit several full names stay alone, as nothing tells which of them is meant.
-    """
+    """Groups names of the same words in any order, the last in any number, that have one type or none."""
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
-        groups: list[list[tuple[str, str, str, str]]] = []
-        for member in task.members:
-            fitting = [group for group in groups if _same(member, group[0])]
-            # With initials: one of the names has a single letter where the other has none.
-            exact = [group for group in fitting if is_variant(member[1], group[0][1])]
-            if exact or len(fitting) == 1:
-                (exact or fitting)[0].append(member)
-            else:
-                groups.append([member])
-        return Curated(tuple(tuple(member[0] for member in group) for group in groups))
+        groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}  # members with their type; of the first, the group's
+        for id_, name, kind, _ in task.members:
+            key, kind = _form(name), kind.casefold()
+            while key in groups and kind and groups[key][0][1] not in ("", kind):
+                key = (*key, "")  # a namesake
+            groups.setdefault(key, []).append((id_, kind))
+        return Curated(tuple(tuple(id_ for id_, _ in group) for group in groups.values()))
 
 
-def _same(one: tuple[str, str, str, str], other: tuple[str, str, str, str]) -> bool:
-    kinds = {one[2].casefold(), other[2].casefold()} - {""}
-    return len(kinds) < 2 and is_variant(one[1], other[1], is_person=bool(kinds & _PEOPLE))
+def _form(name: str) -> tuple[str, ...]:
+    """Return the words of a name, sorted; of several words, the last one in the singular."""
+    parts = phrase_key(name).split()
+    return tuple(sorted([*parts[:-1], singular(parts[-1])] if len(parts) > 1 else parts or [name]))
