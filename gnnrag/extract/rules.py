@@ -1,6 +1,6 @@
 """Extract triples without a model.
 
-In titled passages, the title is joined to each phrase of the sentences. In passages without
+In titled passages, the title is joined to each phrase and each quoted name of the sentences. In passages without
 titles of their own (parts of a document), terms and names that share sentences more often than by chance are joined.
 """
 
@@ -18,15 +18,43 @@ from scipy.special import xlogy
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
 from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import PassageText
-from gnnrag.text.normalise import fold, phrase_key
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
 from gnnrag.text.questions import MONTHS
 from gnnrag.text.terms import GENERAL_WORDS, find_terms
 from gnnrag.types import Passage
 
 
 # ------------------------------------------------------------------------------------------------- titled passages
+_QUOTED = re.compile(r"“([^“”\n]{1,150})”|(?<![\w\"])\"([^\"\n]{1,150})\"(?![\w\"])")
+_MOST_WORDS = 16  # longer ones are speech
+_MOST_PLAIN = 4  # of what begins with a small letter: `heart of darkness` may be a name, a clause is none
+_GOES_ON = re.compile(r"[.,;:!?)]|\s+[^\W\d_A-Z]")
+
+
+def quoted_names(sentence: str) -> list[str]:
+    """Return what stands in double quotation marks, in order, without repeats, spelt as it is there."""
+    # A comma or full stop before the closing mark is the sentence's (American usage), but a full stop is the name's own
+    # if the sentence goes on behind the mark (`“Monsters, Inc.” was ...`).
+    if "“" not in sentence and '"' not in sentence:
+        return []
+    is_torn = sentence.count('"') % 2 == 1  # what lies between two marks may be outside the quotation
+    names: dict[str, None] = {}
+    for match in _QUOTED.finditer(sentence):
+        if is_torn and match[2] is not None:
+            continue
+        text = (match[1] if match[2] is None else match[2]).rstrip(",;:")
+        if text != text.strip():  # what lies between two quotations: `"Ana" and "Eva"`
+            continue
+        if text.endswith(".") and not _GOES_ON.match(sentence, match.end()):
+            text = text.rstrip(".")
+        most = _MOST_PLAIN if text[:1].islower() else _MOST_WORDS
+        if any(c.isalnum() for c in text) and len(text.split()) <= most and text not in FUNCTION_WORDS:
+            names[text] = None
+    return list(names)
+
+
 class OfflineExtractor(Extractor):
-    """Joins each passage's title to each phrase of its sentences; the sentence is the relation.
+    """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
 
     Of a passage without a title, the first phrase is joined. With `config.terms=on`, terms and names are joined that
     stand in one sentence (`TermReader`), once `read_corpus` has seen all passages.
@@ -55,10 +83,14 @@ class OfflineExtractor(Extractor):
 
 def _extract(passage: Passage, text: PassageText) -> Extraction:
     title = passage.title.strip()
-    mentions = list(dict.fromkeys(phrase for row in text.phrases for phrase in row if phrase_key(phrase)))
+    rows = [
+        dict.fromkeys([*phrases, *quoted_names(sentence)])
+        for sentence, phrases in zip(text.sentences, text.phrases, strict=True)
+    ]
+    mentions = list(dict.fromkeys(phrase for row in rows for phrase in row if phrase_key(phrase)))
     topic = title if phrase_key(title) else next(iter(mentions), "")
     triples: dict[Triple, None] = {}
-    for sentence, phrases in zip(text.sentences, text.phrases, strict=True):
+    for sentence, phrases in zip(text.sentences, rows, strict=True):
         relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `title_mode="merge"`
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):
