@@ -23,7 +23,6 @@ from gnnrag.text.questions import MONTHS
 from gnnrag.text.terms import GENERAL_WORDS, find_terms
 from gnnrag.types import Passage
 
-
 # ------------------------------------------------------------------------------------------------- titled passages
 _QUOTED = re.compile(r"“([^“”\n]{1,150})”|(?<![\w\"])\"([^\"\n]{1,150})\"(?![\w\"])")
 _MOST_WORDS = 16  # longer ones are speech

@@ -18,7 +18,7 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.text.normalise import cached
+from gnnrag.text.normalise import cached, find_words
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
@@ -42,7 +42,7 @@ def clean_name(name: str) -> str:
 
 
 def fold_hyperedges(
-    extractions: Sequence[Extraction], at: Callable[[str], int]
+    extractions: Sequence[Extraction], sentences: Sequence[Sequence[str]] | None, at: Callable[[str], int]
 ) -> tuple[tuple[str, ...], np.ndarray, Lists, np.ndarray, Lists]:
     """Merge what the passages state into hyperedges; equal sentences are one, of all the members stated of them.
 
@@ -52,7 +52,8 @@ def fold_hyperedges(
     is_extracted = any(extraction.hyperedges for extraction in extractions)
     merged: dict[str, _Stated] = defaultdict(_Stated)
     for passage, extraction in enumerate(extractions):
-        for text, score, members in _stated(extraction, is_extracted):
+        spoken = sentences[passage] if sentences is not None else ()
+        for text, score, members in _stated(extraction, is_extracted, spoken):
             ends: dict[int, float] = {}
             for name, importance in members:
                 if clean_name(name):
@@ -77,26 +78,57 @@ def fold_hyperedges(
     )
 
 
-def _stated(extraction: Extraction, is_extracted: bool) -> list[tuple[str, float, Sequence[tuple[str, float]]]]:
+def _stated(
+    extraction: Extraction, is_extracted: bool, sentences: Sequence[str]
+) -> list[tuple[str, float, Sequence[tuple[str, float]]]]:
     """Return text, score and members of the hyperedges of one passage."""
     if is_extracted:
         return [(h.text, h.score, h.members) for h in extraction.hyperedges]
-    joined: dict[str, dict[str, float]] = defaultdict(dict)
-    for head, sentence, tail in extraction.triples if extraction.is_sentences else ():
-        joined[sentence] |= {head: FULL_IMPORTANCE, tail: FULL_IMPORTANCE}
-    return [(text, FULL_SCORE, list(members.items())) for text, members in joined.items()]
+    if extraction.is_sentences:
+        joined: dict[str, dict[str, float]] = defaultdict(dict)
+        for head, sentence, tail in extraction.triples:
+            joined[sentence] |= {head: FULL_IMPORTANCE, tail: FULL_IMPORTANCE}
+        return [(text, FULL_SCORE, list(members.items())) for text, members in joined.items()]
+    names = dict.fromkeys([*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))])
+    forms: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names, key=lambda name: -len(_words(name))):
+        forms[_words(name)].append(name)
+    return [(text, FULL_SCORE, [(name, FULL_IMPORTANCE) for name in _named(text, forms)]) for text in sentences]
 
 
-def fold(extractions: Sequence[Extraction], renamed: Mapping[str, str] | None = None) -> KnowledgeGraph:
+def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names in a sentence in reading order, not those only inside a longer one; `forms` is longest first."""
+    padded = f" {_words(text)} "
+    mentions: list[tuple[int, str]] = []
+    for form, names in forms.items():
+        at = padded.find(f" {form} ") if form else -1
+        if at >= 0:
+            mentions += [(at, name) for name in names]
+            # Blanked to the same length, so that positions stay those of the sentence.
+            padded = padded.replace(f" {form} ", f" {'#' * len(form)} ")
+    return [name for _, name in sorted(mentions)]
+
+
+def _words(text: str) -> str:
+    """Return the words in lower case with single spaces: what tells whether a sentence names a thing."""
+    return " ".join(find_words(text.casefold()))
+
+
+def fold(
+    extractions: Sequence[Extraction],
+    sentences: Sequence[Sequence[str]] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> KnowledgeGraph:
     """Merge what the passages state, one extraction per passage in corpus order, into one graph.
 
     Names that are equal but for case, and of one type or one without, are one entity; where the extractor says that
     names are ids, equal ones are. An end that no passage lists is an entity without type or description. Hyperedges are
-    those extracted, if there are any, else the sentences that join names, complete and hence of the highest score;
-    predicates give none.
+    those extracted, if there are any, else the sentences that name two or more entities of their passage, complete and
+    hence of the highest score.
 
     Args:
         extractions: one per passage.
+        sentences: of each passage; None where there are none.
         renamed: names to the entity they were resolved to; those stated become aliases.
     """
     renamed = renamed or {}
@@ -122,7 +154,7 @@ def fold(extractions: Sequence[Extraction], renamed: Mapping[str, str] | None = 
         entity.descriptions |= said.descriptions
         entity.spellings |= {surface} | said.spellings
     relations = _fold_relations(extractions, at)
-    hyper: Any = fold_hyperedges(extractions, at)
+    hyper: Any = fold_hyperedges(extractions, sentences, at)
     stated = sorted(relations)
     return KnowledgeGraph(
         len(extractions),

@@ -160,18 +160,19 @@ def _knowledge_settings(index: Any) -> list[Any]:
 
 
 @artefact(
-    ("extraction",),
+    lambda config: ("extraction",) if config.extract.is_kb else ("extraction", "text"),
     kind=KnowledgeGraph,
     uses=("knowledge", "writers.curator", "writers.summary"),
-    version=6,
+    version=5,
     settings=_knowledge_settings,
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
     config, extractions, counts = work.config.knowledge, work.read("extraction"), Counter[str]()
-    graph = fold(extractions)
+    sentences = None if work.config.extract.is_kb else [text.sentences for text in work.read("text")]
+    graph = fold(extractions, sentences)
     if config.resolve and graph.num_entities:
-        graph, resolved = _resolved(work, graph, extractions)
+        graph, resolved = _resolved(work, graph, extractions, sentences)
         counts.update(resolved)
     if config.description_words is not None:
         graph, shortened = _shortened(work, graph, config.description_words)
@@ -180,7 +181,9 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     return graph, {**sizes, "isolated": int((graph.degrees == 0).sum()), **counts}
 
 
-def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction]) -> tuple[KnowledgeGraph, Counts]:
+def _resolved(
+    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], sentences: Any
+) -> tuple[KnowledgeGraph, Counts]:
     """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
     texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
     rows, _ = work.embed(texts)
@@ -194,7 +197,7 @@ def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extractio
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
     counts = {"merged": merged, "decided": new, **work.tasks.record("curator")}
-    return fold(without_loops(extractions, renamed), renamed), counts
+    return fold(without_loops(extractions, renamed), sentences, renamed), counts
 
 
 def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[KnowledgeGraph, Counts]:
