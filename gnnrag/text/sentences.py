@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Sequence
 from textwrap import shorten
+
+import numpy as np
 
 from gnnrag.text.normalise import FUNCTION_WORDS, MARKS, NO_BLANKS, cached, terms, word_set, words
 
@@ -179,24 +180,67 @@ def diverse(
     return chosen
 
 
-def lead_summary(texts: Sequence[str], words: int) -> str:
-    """Return the first sentences of the texts, then their second ones, and so on, as far as `words` go.
+_FOLLOWS = re.compile(r"(?:he|she|it|they|his|her|its|their|this|these|that|those|however|but|also)\b", re.IGNORECASE)
+_MOST = 1_000  # sentences that are weighed against each other; with their words they make a matrix
+_LATER, _DANGLING = 0.85, 0.7  # weight of a sentence that is not the first of its text, or leans on the one before
 
-    A sentence that no longer fits is passed over; only where every one is longer is one cut, with an ellipsis. Headings
-    are left out where a text has anything else.
+
+def sentences_of(texts: Sequence[str]) -> dict[str, bool]:
+    """Return the distinct sentences of texts, in order, without headings where a text has anything else.
+
+    Each with whether it is the first of its text.
     """
-    rows = []
+    sentences: dict[str, bool] = {}
     for text in texts:
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         body = [line for i, line in enumerate(lines) if i or ENDING.search(line) or len(lines) == 1]
-        rows.append([" ".join(sentence.split()) for sentence in split_sentences("\n".join(body))])
-    sentences = dict.fromkeys(sentence for turn in zip_longest(*rows) for sentence in turn if sentence)
-    kept, room = [], words
-    for sentence in sentences:
-        if (length := count_words(sentence)) <= room:
-            kept.append(sentence)
-            room -= length
-    return " ".join(kept) or (_cut(next(iter(sentences)), words) if sentences else "")
+        for position, part in enumerate(split_sentences("\n".join(body))):
+            sentences.setdefault(" ".join(part.split()), position == 0)
+    return sentences
+
+
+def extract_summary(
+    texts: Sequence[str], words: int, terms: Callable[[str], Sequence[str]], redundancy: float = 0.4
+) -> str:
+    """Return the sentences, `words` at most, that together say most of the texts, in the order of the texts.
+
+    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): one sentence after the other, the one of largest
+    (1 - r) * salience - r * similarity to what is chosen already (r: `redundancy`). Salience is the cosine of its
+    tf-idf vector and the mean of all; first sentences count fully, others less. Sentences that no longer fit are passed
+    over; only where every one is longer is one cut, with an ellipsis.
+    """
+    leads = sentences_of(texts)
+    sentences = list(leads)[:_MOST]
+    if not sentences:
+        return ""
+    lengths = np.array([count_words(sentence) for sentence in sentences])
+    if lengths.min() > words:
+        return _cut(sentences[int(lengths.argmin())], words)
+    rows = _unit_rows([terms(sentence) for sentence in sentences])
+    salience = rows @ rows.mean(axis=0)
+    salience /= max(float(salience.max()), 1e-12)
+    salience *= [(1.0 if leads[s] else _LATER) * (_DANGLING if _FOLLOWS.match(s) else 1.0) for s in sentences]
+    closest = np.zeros(len(sentences))
+    free, chosen, room = np.ones(len(sentences), bool), [], words
+    while (fitting := free & (lengths <= room)).any():
+        gain = np.where(fitting, np.round((1 - redundancy) * salience - redundancy * closest, 9), -np.inf)
+        best = int(gain.argmax())  # the first of equals
+        chosen.append(best)
+        free[best], room = False, room - int(lengths[best])
+        closest = np.maximum(closest, rows @ rows[best])
+    return " ".join(sentences[i] for i in sorted(chosen))
+
+
+def _unit_rows(bags: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return (n, num_terms) tf-idf rows of unit length; zero where a sentence has no content word."""
+    column: dict[str, int] = {}
+    counts = np.zeros((len(bags), len({term for bag in bags for term in bag}) or 1))
+    for i, bag in enumerate(bags):
+        for term in bag:
+            counts[i, column.setdefault(term, len(column))] += 1.0
+    weights = np.log1p(counts) * np.log1p(len(bags) / np.maximum((counts > 0).sum(axis=0), 1))
+    norms = np.linalg.norm(weights, axis=1, keepdims=True)
+    return weights / np.where(norms > 0, norms, 1.0)
 
 
 def _cut(text: str, words: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import Stemmer
 
-from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, words
+from gnnrag.text.normalise import FUNCTION_WORDS, WORD, cached, terms, words
 from gnnrag.text.sentences import content_words, split_sentences
 
 WINDOW = 3  # sentences in a row, at most, that may hold a statement together
@@ -31,6 +31,11 @@ _TOKEN = re.compile(rf"{WORD}(?:[-'’.]{WORD})*")
 def content_stems(text: str) -> frozenset[str]:
     """Return the stems of the folded words of a text that say something."""
     return _stems(content_words(text))
+
+
+def content_terms(text: str) -> list[str]:
+    """Return the same stems in reading order, as often as they stand there."""
+    return list(_STEMMER.stemWords([w for w in terms(text) if w not in FUNCTION_WORDS and len(w) > 1]))
 
 
 @cached(longest=50)

@@ -1,4 +1,4 @@
-"""Summaries by first sentences: which are taken, within which budget."""
+"""Extractive summaries: which sentences are taken, within which budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.text.sentences import count_words, first_sentences, lead_summary
+from gnnrag.text.sentences import count_words, extract_summary, first_sentences, sentences_of
 
 TEXTS = (
     "Night Harbour\nNight Harbour is a film directed by Vera Lindqvist. It was shot in Tromso.",
@@ -15,22 +15,32 @@ TEXTS = (
 )
 
 
-def summary(texts, words=75):
-    return lead_summary(texts, words)
+def summary(texts, words=75, redundancy=0.4):
+    return extract_summary(texts, words, lambda text: text.lower().split(), redundancy)
 
 
-def test_first_sentences_of_all_texts_come_first_without_headings():
-    assert summary(TEXTS, 500) == (
-        "Night Harbour is a film directed by Vera Lindqvist. Vera Lindqvist was a Swedish director. "
-        "Tromso is a city in northern Norway. It was shot in Tromso. She was born in the town of Kalmar. "
-        "The film Night Harbour by Vera Lindqvist was shot there."
-    )
-    assert summary(TEXTS, 20) == (
-        "Night Harbour is a film directed by Vera Lindqvist. Vera Lindqvist was a Swedish director. "
-        "It was shot in Tromso."
-    ), "what does not fit is passed over"
-    assert summary(["Only a heading", "Title\nNo full stop"]) == "Only a heading No full stop"
-    assert summary([TEXTS[0], TEXTS[0]]).count("directed") == 1
+def test_sentences_come_with_their_place_and_without_headings():
+    assert sentences_of(TEXTS[:1]) == {
+        "Night Harbour is a film directed by Vera Lindqvist.": True,
+        "It was shot in Tromso.": False,
+    }
+    assert list(sentences_of(["Only a heading", "Title\nNo full stop"])) == ["Only a heading", "No full stop"]
+    assert len(sentences_of([TEXTS[0], TEXTS[0]])) == 2
+
+
+def test_everything_fits_into_a_large_budget_in_the_order_of_the_texts():
+    assert summary(TEXTS, 500) == " ".join(sentences_of(TEXTS))
+
+
+def test_central_sentences_win_and_pronouns_lose():
+    found = summary(TEXTS, 24)
+    assert "Vera Lindqvist" in found and "It was shot" not in found and count_words(found) <= 24
+
+
+def test_redundancy_makes_room_for_something_else():
+    same = ["The old mill stands by the river.", "The old mill stands near the river.", "A comet passed in 1910."]
+    assert "comet" not in summary(same, 14, 0.0)
+    assert "comet" in summary(same, 14, 0.9)
 
 
 @pytest.mark.parametrize("words", [1, 3, 5])
@@ -48,6 +58,7 @@ def test_scripts_without_spaces_are_counted_by_character():
 def test_texts_without_words():
     for texts in ((), ("",), ("  \n ",)):
         assert summary(texts) == ""
+    assert extract_summary(["... ?! ...", "--"], 10, lambda text: []) != ""
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,10 +70,16 @@ def test_texts_without_words():
     ),
     st.integers(1, 40),
 )
-def test_summaries_hold_the_budget(bags, words):
+def test_summaries_hold_the_budget_and_are_made_of_sentences(bags, words):
     texts = [" ".join(bag).capitalize() + "." for bag in bags]
     found = summary(texts, words)
     assert found and count_words(found) <= words
+    if not found.endswith("…"):
+        rest = found
+        for sentence in sorted(sentences_of(texts), key=len, reverse=True):
+            rest = rest.replace(sentence, "")
+        assert not rest.strip()
+    assert found == summary(texts, words)
 
 
 def test_first_sentences():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Annotated, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from gnnrag.parts import part
@@ -18,7 +19,8 @@ from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, plain, rea
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.session import Session
-from gnnrag.text.sentences import ENDING, first_sentences, lead_summary, split_sentences
+from gnnrag.text.sentences import ENDING, content_words, diverse, extract_summary, first_sentences, split_sentences
+from gnnrag.text.support import content_terms
 
 
 @part("writer", "summary.prompted")
@@ -26,7 +28,7 @@ class PromptedSummary(PromptedPart[SummaryTask, Summary]):
     """Asks for one paragraph that keeps as many facts of the texts as its length allows.
 
     A reply that is too long loses its last sentences (`summary_shortened`), one that the token limit cut off its torn
-    end. Where every reply is empty, the first sentences of the texts stand in (`summary_failed`).
+    end. Where every reply is empty, the most salient sentences of the texts stand in (`summary_failed`).
     """
 
     max_tokens: int = 400  # wide, so that the model ends its summary
@@ -42,7 +44,7 @@ class PromptedSummary(PromptedPart[SummaryTask, Summary]):
         }
         outcome = await self.ask(session, values, parse_summary)
         if outcome.value is None:
-            return Summary(lead_summary(task.texts, task.max_words), ("summary_failed",))
+            return Summary(extract_summary(task.texts, task.max_words, content_terms), ("summary_failed",))
         text = first_sentences(outcome.value, task.max_words)
         return Summary(text, ("summary_shortened",) if text != outcome.value else ())
 
@@ -60,42 +62,46 @@ def parse_summary(text: str) -> str:
 
 @part("writer", "summary.offline")
 class OfflineSummary(Role[SummaryTask, Summary]):
-    """The first sentences of the texts (`lead_summary`); empty without any text (`summary_empty`).
+    """Extractive summaries: whole sentences of the texts, chosen by salience and against repetition.
 
-    They depend on their own texts alone, so that they stay valid when other parts of a corpus change.
+    They depend on their own texts alone, so that they stay valid when other parts of a corpus change; empty without any
+    text (`summary_empty`).
     """
 
-    version = 2
+    redundancy: Annotated[float, Field(ge=0, le=1)] = 0.4  # what a sentence loses for repeating chosen ones
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
-        text = lead_summary(task.texts, task.max_words)
+        text = extract_summary(task.texts, task.max_words, content_terms, self.redundancy)
         return Summary(text, () if text else ("summary_empty",))
 
 
-MAX_FINDINGS, MAX_SOURCES = 10, 5
-_TITLE_NAMES, _SUMMARY_SENTENCES, _FINDING_SENTENCES = 3, 3, 2
-_HALF_RATING = 20  # entities and statements together that give a rating of 5
+_TITLE_NAMES = 3
+_POOL = 120  # statements that are compared with each other
 
 
 @dataclass
 class _Statement:
-    """The ids that a sentence rests on and the entities it joins, each in order."""
+    """A sentence with the ids it rests on and the entities it joins, each in order."""
 
+    text: str
     sources: dict[str, None] = field(default_factory=dict)
     entities: dict[str, None] = field(default_factory=dict)
+    score: float = 0.0
 
 
 @part("writer", "report.offline")
 class OfflineReport(Role[ReportTask, ReportDraft]):
-    """Title: the most connected entities. Summary: the first statements. Findings: those of one entity after the other.
+    """Title: the most connected entities. Summary and findings: sentences that join well connected ones, once each.
 
     A report depends on its task alone, so that it stays valid while other communities change. Its rating grows with
     what there is to say.
     """
 
+    summary_sentences: int = 3
     findings: int = 10  # most findings
-
-    version = 2
+    finding_sentences: int = 2
+    sources: int = 5  # most sources of a finding
+    half_rating: int = 20  # entities and statements together that give a rating of 5
 
     async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
         return self.write(task)
@@ -104,30 +110,54 @@ class OfflineReport(Role[ReportTask, ReportDraft]):
         degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
         # Things that something is said of make better titles than the years and places they share.
         central = [e[1] for e in sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))]  # stable
-        left = _statements(task)
+        statements = _statements(task, degrees)
+        order = diverse([content_words(s.text) for s in statements], [s.score for s in statements], _POOL)
+        chosen = [statements[i] for i in order]
         names = list(dict.fromkeys(central)) or [title for title, _ in task.reports]
-        words = (" ".join([*left][:_SUMMARY_SENTENCES]) or _join(names[:10]) + ".").split()
-        summary = " ".join(words[: task.max_words]) + (" …" if len(words) > task.max_words else "")
-        size = len(task.entities) + len(left)
-        rating = round(10.0 * size / (size + _HALF_RATING), 2)
-        reason = f"It holds {len(task.entities)} entities and {len(left)} statements on them."
-        findings = [Finding(title, text) for title, text in task.reports]
+        summary = " ".join(s.text for s in chosen[: self.summary_sentences]) or _join(names[:10]) + "."
+        words = summary.split()
+        size = len(task.entities) + len(statements)
+        return ReportDraft(
+            _join(names[:_TITLE_NAMES]),
+            summary if len(words) <= task.max_words else " ".join(words[: task.max_words]) + " …",
+            self._findings(task, chosen, central),
+            round(10.0 * size / (size + self.half_rating), 2),
+            f"It holds {len(task.entities)} entities and {len(statements)} statements on them.",
+        )
+
+    def _findings(
+        self, task: ReportTask, statements: Sequence[_Statement], central: Sequence[str]
+    ) -> tuple[Finding, ...]:
+        """Return reports of parts, then what is stated of one entity after the other, up to the words allowed."""
+        findings, used = [Finding(title, text) for title, text in task.reports], set[int]()
+        of_entity: dict[str, list[int]] = {}
+        for i, statement in enumerate(statements):
+            for entity in statement.entities or ("",):
+                of_entity.setdefault(entity, []).append(i)
         for name in [*central, ""]:
-            chosen = [text for text, row in left.items() if not name or name in row.entities][:_FINDING_SENTENCES]
-            if chosen:
-                sources = dict.fromkeys(source for text in chosen for source in left.pop(text).sources)
-                findings.append(Finding(name, " ".join(chosen), tuple(sources)[:MAX_SOURCES]))
-        sizes = np.cumsum([len(f"{f.summary} {f.explanation}".split()) for f in findings])
-        findings = findings[: min(max(1, int((sizes <= task.max_words).sum())), self.findings)]
-        return ReportDraft(_join(names[:_TITLE_NAMES]), summary, tuple(findings), rating, reason)
+            chosen = [i for i in of_entity.get(name, ()) if i not in used][: self.finding_sentences]
+            if not chosen or len(findings) >= self.findings:
+                continue
+            used.update(chosen)
+            # The first source of each sentence, then the second ones: every sentence can be looked up.
+            rounds = zip_longest(*(statements[i].sources for i in chosen))
+            sources = dict.fromkeys(s for row in rounds for s in row if s)
+            findings.append(Finding(name, " ".join(statements[i].text for i in chosen), tuple(sources)[: self.sources]))
+        words, fitting = 0, list[Finding]()
+        for finding in findings[: self.findings]:
+            words += len(finding.summary.split()) + len(finding.explanation.split())
+            if words > task.max_words and fitting:
+                break
+            fitting.append(finding)
+        return tuple(fitting)
 
 
-def _statements(task: ReportTask) -> dict[str, _Statement]:
+def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
     """Return the distinct sentences of relations, entities, passages and reports, with what they rest on."""
     statements: dict[str, _Statement] = {}
 
     def add(text: str, source: str | None, entities: Sequence[str]) -> None:
-        row = statements.setdefault(" ".join(text.split()), _Statement())
+        row = statements.setdefault(text, _Statement(" ".join(text.split())))
         row.sources |= {source: None} if source else {}
         row.entities |= dict.fromkeys(entities)
 
@@ -141,12 +171,18 @@ def _statements(task: ReportTask) -> dict[str, _Statement]:
     for _, summary in task.reports:
         for sentence in split_sentences(summary):
             add(sentence, None, ())
-    statements.pop("", None)
-    return statements
+    for row in statements.values():
+        weight = sum(math.log1p(degrees[e]) for e in row.entities) or math.log1p(1)
+        row.score = weight / math.sqrt(max(10, len(row.text.split())))
+    ranked = sorted((s for s in statements.values() if s.text), key=lambda s: -s.score)
+    return ranked[:_POOL]
 
 
 def _join(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+MAX_FINDINGS, MAX_SOURCES = 10, 5
 
 
 @part("writer", "report.prompted")
