@@ -56,7 +56,7 @@ def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
 @artefact(
     lambda config: ("passages", "text") if config.extract.method == "offline" else ("passages",),
     uses=("extract", "writers.triples"),
-    version=2,
+    version=3,
     settings=lambda index: _extractor(index).identity,
     load=_load_extraction,
 )
