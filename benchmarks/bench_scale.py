@@ -139,7 +139,8 @@ def edit(args: argparse.Namespace) -> dict[str, float]:
     from gnnrag.index.update import update_index
 
     first = Index(args.index).passages[: args.edits]
-    new = [replace(p, id=f"new-{p.id}", text=f"{p.text} It was added.") for p in first]
+    mark = time.time_ns()  # nothing that an earlier run computed serves
+    new = [replace(p, id=f"{mark}-{p.id}", text=f"{p.text} It was added at {mark}.") for p in first]
     context = multiprocessing.get_context("spawn")
     figures: dict[str, float] = {}
     for name, change in (("add", {"add": new}), ("remove", {"remove": [p.id for p in new]})):
