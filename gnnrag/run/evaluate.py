@@ -322,7 +322,8 @@ class Pipeline:
         check_fit(config)
         self.reads = needed_stages(config)
         for name in self.reads:
-            index.folder(name)  # made here, so that no question has to wait for it
+            # Made here, so that no question has to wait for it; BM25 of before an edit serves until there is a new one.
+            index.lexical if name == "lexical" else index.folder(name)
         retriever = build("retriever", config.retriever.part, index=index, roles=self.roles)
         route_retrievers = {r.name: r.retriever for r in config.method.part.routes.values() if r.name and r.retriever}
         built = {
