@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gnnrag.arrays import Rows
 from gnnrag.graphs.hierarchy import TEXT, HierarchyGraph, build_hierarchy
-from gnnrag.graphs.titles import Titles, layout_of, titles_of
+from gnnrag.graphs.titles import NAMES, Titles, layout_of, title_tables
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
@@ -26,14 +28,15 @@ def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
     return Rows([without_nulls(index.table_of("text").take(index.table.keys))], make)
 
 
-@artefact(("passages",), uses=("text",), version=9, load=_load_text)
+@artefact(("passages",), uses=("text",), version=10, load=_load_text)
 def text(work: Work) -> tuple[None, Counts]:
-    """Sentences and phrases of each passage, with the keys of its phrases."""
-    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, TEXT)
+    """Sentences and phrases of each passage, with the keys of its phrases, and its names."""
+    kind = pa.struct([*TEXT, ("names", NAMES)])
+    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, kind)
     return None, {}
 
 
-@artefact(("text",), kind=HierarchyGraph, version=6)
+@artefact(("text",), kind=HierarchyGraph, version=7)
 def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
     """The contextual hierarchy graph of MGranRAG."""
     graph = build_hierarchy(work.read("text"))
@@ -41,12 +44,12 @@ def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
     return graph, {**counts, "sentences": len(graph.sentences), "phrases": len(graph.phrases)}
 
 
-@artefact(("passages", "hierarchy"), kind=Titles, version=4)
+@artefact(("passages", "text", "hierarchy"), kind=Titles, version=5)
 def titles(work: Work) -> tuple[Titles, Counts]:
     """Titles and other names of passages, and their places in documents."""
-    passages = list(work.passages)  # iterated several times
-    tables = titles_of(passages, work.read("hierarchy"))
-    return Titles(tables, layout_of(passages)), {"forms": len(tables.forms)}
+    tables = title_tables(work.read("hierarchy"), pc.struct_field(work.read("text").columns[0], "names"))
+    spelt = work.index.table.rows["title"].to_pylist()
+    return Titles(tables, layout_of(work.index.ids, spelt)), {"forms": len(tables.forms)}
 
 
 def _load_lexical(index: Any, folder: Path) -> Lexical:
