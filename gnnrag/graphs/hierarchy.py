@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any
 
@@ -147,13 +147,21 @@ def text_row(text: PassageText) -> dict[str, Any]:
 
 def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
-    rows: Any = passages.columns[0] if isinstance(passages, Rows) else pa.array(map(text_row, passages), TEXT)
-    in_passages = pc.struct_field(rows, "sentences")
+    rows = pa.array(map(text_row, passages), TEXT)
+    return hierarchy_of(partial(pc.struct_field, rows))
+
+
+def hierarchy_of(part: Callable[[str], Any]) -> HierarchyGraph:
+    """Build the graph from columns of `TEXT` by name; each takes much memory, and is let go before the next is read."""
+    in_passages = part("sentences")
+    indptr = bounds_of(in_passages).astype(np.int32)
     spoken, sentences = numbered(pc.list_flatten(in_passages))
+    del in_passages
     _, first = np.unique(spoken, return_index=True)
-    in_sentences = pc.list_flatten(pc.struct_field(rows, "phrases"))
+    in_sentences = pc.list_flatten(part("phrases"))
     in_rows = Lists(bounds_of(in_sentences), np.zeros(0, np.int32))
     numbers, phrases = numbered(pc.list_flatten(in_sentences))
+    del in_sentences
     values = numbers[in_rows.places(first)]
     owners = np.repeat(np.arange(len(first)), in_rows.sizes_of(first))
     says_something = pc.not_equal(pc.utf8_trim_whitespace(phrases), "").to_numpy(zero_copy_only=False)
@@ -165,13 +173,13 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     position = np.zeros(len(phrases), dtype=np.int32)
     position[order] = np.arange(len(order))
     _, at = np.unique(numbers, return_index=True)
-    keys = pc.list_flatten(pc.list_flatten(pc.struct_field(rows, "keys"))).take(pa.array(at[order]))
+    keys = pc.list_flatten(pc.list_flatten(part("keys"))).take(pa.array(at[order]))
     sizes = np.bincount(owners, minlength=len(first))
     graph = HierarchyGraph(
-        num_passages=len(rows),
+        num_passages=len(indptr) - 1,
         sentences=Rows([sentences]),
         phrases=Rows([phrases.take(pa.array(order, pa.int64()))]),
-        passage_indptr=bounds_of(in_passages).astype(np.int32),
+        passage_indptr=indptr,
         passage_sentences=spoken,
         sentence_indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
         sentence_phrases=position[values],

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gnnrag.arrays import Rows
-from gnnrag.graphs.hierarchy import TEXT, HierarchyGraph, build_hierarchy
+from gnnrag.graphs.hierarchy import TEXT, HierarchyGraph, hierarchy_of
 from gnnrag.graphs.titles import NAMES, Titles, layout_of, title_tables
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.lexical import Lexical
@@ -25,7 +24,11 @@ def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
     def make(row: dict[str, Any]) -> PassageText:
         return PassageText(tuple(row["sentences"]), tuple(map(tuple, row["phrases"])))
 
-    return Rows([without_nulls(index.table_of("text").take(index.table.keys))], make)
+    return Rows([_of_text(index, "value")], make)
+
+
+def _of_text(index: Any, part: str) -> Any:
+    return without_nulls(index.table_of("text").take(index.table.keys, part))
 
 
 @artefact(("passages",), uses=("text",), version=10, load=_load_text)
@@ -39,7 +42,7 @@ def text(work: Work) -> tuple[None, Counts]:
 @artefact(("text",), kind=HierarchyGraph, version=7)
 def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
     """The contextual hierarchy graph of MGranRAG."""
-    graph = build_hierarchy(work.read("text"))
+    graph = hierarchy_of(lambda part: _of_text(work.index, f"value.{part}"))
     counts = {"nodes": graph.num_nodes, "edges": len(graph.neighbours.values) // 2}
     return graph, {**counts, "sentences": len(graph.sentences), "phrases": len(graph.phrases)}
 
@@ -47,7 +50,7 @@ def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
 @artefact(("passages", "text", "hierarchy"), kind=Titles, version=5)
 def titles(work: Work) -> tuple[Titles, Counts]:
     """Titles and other names of passages, and their places in documents."""
-    tables = title_tables(work.read("hierarchy"), pc.struct_field(work.read("text").columns[0], "names"))
+    tables = title_tables(work.read("hierarchy"), _of_text(work.index, "value.names"))
     spelt = work.index.table.rows["title"].to_pylist()
     return Titles(tables, layout_of(work.index.ids, spelt)), {"forms": len(tables.forms)}
 

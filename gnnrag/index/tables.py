@@ -318,22 +318,22 @@ class ValueTable:
             self.dataset.optimize.compact_files()
             self.dataset = lance.dataset(self.uri)
 
-    def take(self, keys: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return the value of each key, null where there is none."""
+    def take(self, keys: Sequence[str] | pa.ChunkedArray, part: str = "value") -> pa.ChunkedArray:
+        """Return the value of each key, or a part of it such as `value.names`; null where there is none."""
         if self.dataset is None:
             return pa.chunked_array([pa.nulls(len(keys), self.kind or pa.null())])
-        table = self.dataset.to_table()
+        table = self.dataset.to_table(columns=["key", part])
         rows = pc.index_in(_keys_of(keys), table["key"])
         if rows.null_count or not len(rows):
-            return table["value"].take(rows)
+            return table[part].take(rows)
         # Most values lie in the order of their keys, and slices cost much less than nested values one by one.
         places = rows.to_numpy()
         starts = np.flatnonzero(np.diff(places, prepend=places[0]) != 1)
         if len(starts) > _MANY_SLICES:
-            return table["value"].take(rows)
+            return table[part].take(rows)
         lengths = np.diff(starts, append=len(places))
-        slices = (table["value"].slice(*run) for run in zip(places[starts].tolist(), lengths.tolist(), strict=True))
-        return pa.chunked_array([chunk for part in slices for chunk in part.chunks], table["value"].type)
+        slices = (table[part].slice(*run) for run in zip(places[starts].tolist(), lengths.tolist(), strict=True))
+        return pa.chunked_array([chunk for run in slices for chunk in run.chunks], table[part].type)
 
     def vectors(self, keys: Sequence[str] | pa.ChunkedArray) -> np.ndarray:
         """Return the vector of each key, (len(keys), dim); ArtefactError: one is gone."""
