@@ -88,8 +88,8 @@ def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_pa
 def test_what_is_left_out_must_exist() -> None:
     own = ReaderSetConfig(leave_out=["q0", "p1"])
     opened: Any = SimpleNamespace(passages=[], questions=[Question("q0", "?", ("x",))])
-    with pytest.raises(ConfigError, match="sets.toy.leave_out.*'p1'"):
-        ReaderSet("toy", own, opened, *[None, None, {}]).questions  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"sets\.toy\.leave_out.*'p1'"):
+        ReaderSet("toy", own, opened, *[None, None, {}]).divide(FoldConfig(), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [{"held_out": 10}, {"halved": "a"}])
