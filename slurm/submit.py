@@ -104,7 +104,7 @@ def tasks_of(source: Path, points: Sequence[tuple[str, ...]], shards: int) -> It
         root = given.get("run.root") or run.get("root") or "runs"
         arguments = (str(source), *rest, f"run.root={root}", f"run.name={name}")
         folder = Path(root) / name
-        if "fit" in content:
+        if "sets" in content:
             script = f"training/train_{source.stem.split('_')[0]}.py"
             if not (HOME / script).is_file():
                 raise ConfigError(f"{source}: the first word of its name is to name what is trained; no {script}")

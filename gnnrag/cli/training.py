@@ -54,7 +54,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     config: Any = load_config(kind.schema, source, overrides)
     if not config.sets:
         raise ConfigError("sets: name at least one, as the files in configs/train do")
-    context = run_context(config, script, source, overrides, stop)
+    context = run_context(script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
     # The first process of a node makes indexes and subgraphs; the others find them on disk.
@@ -78,24 +78,16 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     return path
 
 
-def run_context(
-    config: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
-) -> Any:
+def run_context(script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
     import torch
     from accelerate import Accelerator
-    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+    from accelerate.utils import InitProcessGroupKwargs
 
     from gnnrag.training.base import RunContext
 
-    has_gpu = torch.cuda.is_available()
-    handlers: list[Any] = [
-        DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
-        InitProcessGroupKwargs(timeout=PATIENCE),
-    ]
-    fit = getattr(config, "fit", None)  # trainers of TRL set their own precision
-    precision = "no" if fit is None or fit.precision == "float32" else fit.precision
-    accelerator = Accelerator(mixed_precision=precision, cpu=not has_gpu, kwargs_handlers=handlers)
+    handlers: list[Any] = [InitProcessGroupKwargs(timeout=PATIENCE)]
+    accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
     lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
     return RunContext(accelerator, stop, note, command)

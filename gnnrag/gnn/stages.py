@@ -5,9 +5,8 @@ All of them compare scores within a question, and take them flat with the questi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -24,9 +23,8 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.graphs.messages import MessageGraph
 
 if TYPE_CHECKING:
-    from gnnrag.training.base import Draws
+    from gnnrag.training.networks import Draws
 
-Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
 _EPSILON = 1e-5
 HITS = (1, 3, 10)
 
@@ -185,19 +183,16 @@ class CompletionTask:
     made by `whole_graph`; `seed` draws negatives and evaluated triples.
     """
 
-    metric = "mrr"
-
     def __init__(
         self,
         graphs: Mapping[str, MessageGraph],
         bases: Mapping[str, GraphBatch],
         config: CompletionConfig,
         draws: Draws,
-        save: Saver,
         seed: int = 0,
     ) -> None:
         self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
-        self.bases, self.config, self.draws, self.save, self.seed = dict(bases), config, draws, save, seed
+        self.bases, self.config, self.draws, self.seed = dict(bases), config, draws, seed
 
     def batch(self, step: int) -> list[CompletionItem]:
         """Return the queries of a step: the first half has lost its tails, the second half its heads."""
@@ -309,13 +304,10 @@ class Pool:
 
 
 class RetrievalTask:
-    """Trains on the questions of one pool; those of another choose the weights by `metric` (`recall@5`, `mrr`)."""
+    """Trains on the questions of one pool, and is validated on those of another."""
 
-    def __init__(
-        self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws, save: Saver, metric: str = "recall@5"
-    ) -> None:
+    def __init__(self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws) -> None:
         self.train, self.validation, self.losses, self.draws = train, validation, losses, draws
-        self.save, self.metric = save, metric
 
     def batch(self, step: int) -> list[tuple[str, int]]:
         return self.draws[step]

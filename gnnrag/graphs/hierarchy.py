@@ -71,12 +71,6 @@ class HierarchyGraph:
         blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
         return Lists.of_matrix(sparse.block_array(blocks, format="csr"))
 
-    @property
-    def edges(self) -> np.ndarray:
-        """Distinct (lower, higher) node pairs, sorted. Shape (num_edges, 2), int64."""
-        pairs = np.stack([self.neighbours.owners, self.neighbours.values], axis=1)
-        return pairs[pairs[:, 0] < pairs[:, 1]]
-
     @cached_property
     def adjacency(self) -> sparse.csr_array:
         """Symmetric 0/1 matrix. Shape (num_nodes, num_nodes), float64."""

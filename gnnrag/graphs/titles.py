@@ -101,8 +101,6 @@ def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
     bears = (kinds & best[forms]) > 0
     sure = np.where(best == SUBJECT, 0.0, 1.0)
     np.maximum.at(sure, forms[bears], known[bears])
-    is_titled = np.zeros(len(passage_forms), dtype=bool)
-    is_titled[passages[(kinds & FULL) > 0]] = True
     split = pc.split_pattern(spelt, " ")
     every_word = pc.list_flatten(split)
     says_something = pc.invert(pc.is_in(every_word, pa.array(sorted(FUNCTION_WORDS), every_word.type)))
@@ -110,8 +108,7 @@ def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
     words = every_word.filter(says_something)
     vocabulary = words.unique().sort()
     at = pc.index_in(words, vocabulary).to_numpy(zero_copy_only=False)
-    held = Lists.grouped(at, holders, len(vocabulary))
-    held = Lists.of_matrix(held.matrix(len(spelt)))  # each form once
+    held = Lists.of_matrix(Lists.grouped(at, holders, len(vocabulary)).matrix(len(spelt)))  # each form once
     num_sentences = max(len(graph.sentences), 1)
     there = pc.index_in(vocabulary, graph.names.words.columns[0])
     counts = np.append(graph.names.counts, 0)[pc.fill_null(there, -1).to_numpy(zero_copy_only=False)]
@@ -122,7 +119,7 @@ def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
         sure=sure,
         weights=np.bincount(held.values, rarities[held.owners], len(spelt)),
         passage_forms=passage_forms,
-        is_titled=is_titled,
+        is_titled=np.bincount(passages[(kinds & FULL) > 0], minlength=len(passage_forms)) > 0,
         words=Rows([vocabulary]),
         word_forms=held,
         num_sentences=num_sentences,

@@ -35,7 +35,7 @@ def _of_text(index: Any, part: str) -> Any:
 def text(work: Work) -> tuple[None, Counts]:
     """Sentences and phrases of each passage, with the keys of its phrases, and its names."""
     kind = pa.struct([*TEXT, ("names", NAMES)])
-    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, kind)
+    work.computed("text", work.settings, work.keys, work.index.passages, Analyse(work.config.text), 1000, kind)
     return None, {}
 
 
@@ -66,14 +66,14 @@ def lexical(work: Work) -> tuple[None, Counts]:
     """The BM25 index of the table of passages."""
     how = work.config.lexical
     work.index.table.with_bm25(how.language, how.tokenizer)
-    return None, {"passages": len(work.passages)}
+    return None, {"passages": len(work.index.passages)}
 
 
 @artefact(("passages",), kind=np.ndarray, uses=("embedder",), version=4)
 def embeddings(work: Work) -> tuple[np.ndarray, Counts]:
     """Unit vectors of the passages, (num_passages, dim) float32."""
-    table, new = work.embedded("embeddings", work.keys, work.passages)
-    if len(work.passages) > FLAT_UP_TO:
+    table, new = work.embedded("embeddings", work.keys, work.index.passages)
+    if len(work.index.passages) > FLAT_UP_TO:
         index_vectors(table.uri)
     return table.vectors(work.keys), {"dim": table.dim, "computed": new}
 

@@ -28,9 +28,10 @@ from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.tables import load_arrays
-from gnnrag.index.work import Extract
+from gnnrag.index.work import Ask
+from gnnrag.index_config import ExtractConfig
 from gnnrag.io import digest
-from gnnrag.roles.writers.base import CurateTask, SummaryTask
+from gnnrag.roles.writers.base import CurateTask, Extracted, SummaryTask, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import norm_phrase, phrase_key
 from gnnrag.text.sentences import count_words
@@ -39,12 +40,36 @@ logger = logging.getLogger(__name__)
 
 
 # --------------------------------------------------------------------------------------------------------- extraction
+_GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
+
+
+def _gleaning(config: ExtractConfig) -> int:
+    """Return how often the model is asked for more. Raises ConfigError where the format has no such turns."""
+    gleaning = _GLEANING[config.format] if config.gleaning is None else config.gleaning
+    if gleaning < 0 or (gleaning and config.format == "openie"):
+        allowed = "format=openie asks once: leave it at null" if config.format == "openie" else "give 0 or more"
+        raise ConfigError(f"index.extract.gleaning={gleaning}: {allowed}")
+    return gleaning
+
+
 def _extractor(index: Any) -> Extractor:
     """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
     config = index.config.extract
     if config.terms == "auto":
         config = replace(config, terms="off" if is_titled(index.passages) else "on")
-    return make_extractor(config, lambda: index.tasks)
+    return make_extractor(config)
+
+
+def _extraction_settings(index: Any) -> Any:
+    config = index.config.extract
+    if config.method != "prompted":
+        return _extractor(index).identity
+    asked = [config.format, _gleaning(config), config.types, config.language]
+    return ["prompted", *asked, index.tasks.identity("triples")]
+
+
+def _extraction_row(extracted: Extracted) -> dict[str, Any] | None:
+    return None if extracted.extraction is None else extracted.extraction.to_json()
 
 
 def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
@@ -57,37 +82,41 @@ def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
     lambda config: ("passages", "text") if config.extract.method == "offline" else ("passages",),
     uses=("extract", "writers.triples"),
     version=3,
-    settings=lambda index: _extractor(index).identity,
+    settings=_extraction_settings,
     load=_load_extraction,
 )
 def extraction(work: Work) -> tuple[list[str], Counts]:
     """Entities and triples of each passage; the value holds their keys in the table."""
-    extractor, config = _extractor(work.index), work.config.extract
-    texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(work.passages)
-    extractor.read_corpus(work.passages, texts)
-    keys = [digest(extractor.key(p, text)) for p, text in zip(work.passages, texts, strict=True)]
-
-    def compute(pairs: list[Any]) -> list[Any]:
-        rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
-        return [None if row is None else json.dumps(row.to_json()) for row in rows]
-
+    config, passages = work.config.extract, work.index.passages
     if config.method == "prompted":
-        items: Sequence[Any] = work.passages
-        extract: Any = Extract(work.config, "triples", Extraction.to_json, work.tasks)
+        keys = [digest([passage.title, passage.text]) for passage in passages]
+        types, gleaning = tuple(config.types or ()), _gleaning(config)
+        items: Sequence[Any] = [TriplesTask(passage, types, config.language, gleaning) for passage in passages]
+        extract: Any = Ask(work.config, "triples", _extraction_row, work.index.tasks)
+        batch, max_failed = work.index.tasks.batch("triples", 16), config.max_failed
     else:
-        items, extract = list(zip(work.passages, texts, strict=True)), compute
-    values, _ = work.written("extraction", work.settings, keys, items, extract, extractor.batch_size)
+        extractor = _extractor(work.index)
+        texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(passages)
+        extractor.read_corpus(passages, texts)
+        items, batch, max_failed = list(zip(passages, texts, strict=True)), 1000, 1.0
+        keys = [digest(extractor.key(passage, text)) for passage, text in items]
+
+        def extract(pairs: list[Any]) -> list[Any]:
+            rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
+            return [None if row is None else json.dumps(row.to_json()) for row in rows]
+
+    values, _ = work.written("extraction", work.settings, keys, items, extract, batch)
 
     failed = sum(value is None for value in values)
-    if failed > extractor.max_failed * len(values):
+    if failed > max_failed * len(values):
         raise LLMError(
             f"extraction failed for {failed} of {len(values)} passages: the model refused them, or its replies could "
             "not be read. All others are kept, and the same command asks for these again; another model, more "
             "index.writers.triples.options.max_tokens, or a higher index.extract.max_failed "
-            f"(now {extractor.max_failed:g}) helps"
+            f"(now {max_failed:g}) helps"
         )
     if config.path and failed == len(values):
-        shown = ", ".join(repr(p.id) for p in work.passages[:3])
+        shown = ", ".join(repr(p.id) for p in work.index.passages[:3])
         problem = f"holds no record of any passage; the passages are called {shown}, ..."
         raise DataError(config.path, f"{problem} See data/README.md for what a row must hold")
     records = [value for value in values if value is not None]
@@ -98,7 +127,7 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
         **{name: size for name, size in sizes.items() if size},
         "malformed triples": sum(v["malformed"] for v in records),
         "passages without a record": failed,
-        **extractor.record,
+        **(work.index.tasks.record("triples") if config.method == "prompted" else {}),
     }
 
 
@@ -196,7 +225,7 @@ def _resolved(
     groups = [group for cluster in groups for group in cluster]
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
-    counts = {"merged": merged, "decided": new, **work.tasks.record("curator")}
+    counts = {"merged": merged, "decided": new, **work.index.tasks.record("curator")}
     return fold(without_loops(extractions, renamed), sentences, renamed), counts
 
 
@@ -213,7 +242,7 @@ def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[Knowledge
     for i, text in zip(long, summaries, strict=True):
         texts[i] = text or texts[i]
     count = graph.num_entities
-    counts = {"summarised": len(long), "decided": new, **work.tasks.record("summary")}
+    counts = {"summarised": len(long), "decided": new, **work.index.tasks.record("summary")}
     return replace(graph, descriptions=tuple(texts[:count]), texts=tuple(texts[count:])), counts
 
 
@@ -272,7 +301,7 @@ def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
         alike: EntityGraph = work.read("entity_graph").graph
         similar = [(alike.entities[i], alike.entities[j]) for i, j in np.sort(alike.synonyms, axis=1).tolist()]
     if has_structure(work.config):
-        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.passages]
+        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.index.passages]
         matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
         graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
     else:

@@ -1,33 +1,30 @@
-"""One training, whatever is trained: data, network, loop, report, checkpoint."""
+"""One training, whatever is trained: data, trainer, report, checkpoint."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-import numpy as np
-import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from torch import nn
+from transformers import PrinterCallback
 
 from gnnrag.config import read_yaml, to_plain
-from gnnrag.errors import ConfigError, DataError, nearest
-from gnnrag.io import digest, write_atomic
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.io import digest, read_json, write_atomic
 from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Parts, divide
-from gnnrag.training.loop import Rows, Task, Trainer, TrainingRun
-from gnnrag.training.report import Report, card_text, means, progress_line, write_report
+from gnnrag.training.hf_trainer import IGNORED, Fitted, RunCallback, newest_checkpoint
+from gnnrag.training.report import Report, card_text, write_report
+from gnnrag.training.run import CHECKPOINTS, FITTED, TrainingRun
 from gnnrag.types import OnProgress
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -59,52 +56,12 @@ def shut_down(accelerator: Accelerator) -> None:
     accelerator.end_training()
 
 
-class Draws:
-    """The items of all batches.
-
-    The probability of a set is proportional to the square root of its size, times its factor in `shares` (default 1).
-    The items of a set are taken in a random order, and in a new one when all were taken. A batch depends on seed and
-    step alone, so that it is the same after a resumption and in every process. With `together`, a batch is of one set.
-    """
-
-    def __init__(
-        self,
-        sizes: Mapping[str, int],
-        batch_size: int,
-        steps: int,
-        seed: int,
-        shares: Mapping[str, float] | None = None,
-        together: bool = False,
-    ) -> None:
-        self._names = [name for name, size in sizes.items() if size > 0]
-        if not self._names:
-            raise DataError("training data", f"there is nothing to train on in {', '.join(sizes) or 'no sets at all'}")
-        weights = np.sqrt([sizes[name] for name in self._names]) * [(shares or {}).get(n, 1.0) for n in self._names]
-        rng = np.random.default_rng(seed)
-        shape = (steps, 1) if together else (steps, batch_size)
-        chosen = np.broadcast_to(rng.choice(len(weights), size=shape, p=weights / weights.sum()), (steps, batch_size))
-        self._chosen = chosen
-        self._items = np.zeros(chosen.shape, dtype=np.int64)
-        for number, name in enumerate(self._names):
-            places = np.flatnonzero(chosen.ravel() == number)
-            rounds = -(-len(places) // sizes[name])
-            order = [np.random.default_rng([seed, number, i]).permutation(sizes[name]) for i in range(rounds)]
-            self._items.reshape(-1)[places] = np.concatenate(order)[: len(places)] if order else 0
-
-    def __getitem__(self, step: int) -> list[tuple[str, int]]:
-        """Return the batch of a step: pairs of set and item."""
-        rows = zip(self._chosen[step].tolist(), self._items[step].tolist(), strict=True)
-        return [(self._names[number], item) for number, item in rows]
-
-
 class Training(ABC):
     """One training, which reports on the questions of `fold` (None: of none). Folds share `data`, as `open` made it."""
 
-    schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
+    schema: ClassVar[type[Any]]  # dataclass of all settings, a `TrainConfig`
     title: ClassVar[str]  # of the model card
     summary: ClassVar[str]  # the first paragraph of the card
-    # validation from the metrics of all questions
-    summarise: Callable[[Rows], dict[str, float]] = staticmethod(lambda rows: means(rows.values()))
     prefix: ClassVar[str]  # of the names of runs
     settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
     inputs: Mapping[str, Any]  # fingerprints of what is read
@@ -112,7 +69,7 @@ class Training(ABC):
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
         self.config, self.sets, self.fold, self.context = config, data, fold, context
-        self.run, self.metric = config.run, str(getattr(config, "metric", ""))
+        self.run = config.run
         self.inputs = {name: one.inputs for name, one in self.sets.items()}
         self.settings = {**to_plain(config), "fold": fold}
         self.parts = self.divide()  # questions that train, validate and report, by set
@@ -148,69 +105,58 @@ class Training(ABC):
         start = getattr(self.config, "start", None)
         return (read_seen(Path(start)) if start else None) or frozenset()
 
-    def draws(self, items: Mapping[str, Sized], together: bool = False) -> Draws:
-        config, counts = self.config, {name: len(rows) for name, rows in items.items()}
-        return Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, self.shares(), together)
-
-    def shares(self) -> Mapping[str, float]:
-        """Return a factor for the probability with which each set is drawn."""
-        return {name: one.share for name, one in self.config.sets.items()}
-
-    # ---------------------------------------------------------------------------------- network, report, checkpoint
-    def build(self) -> tuple[Task, nn.Module]:
-        """Return the task that the loop runs, which may be this object, and the network."""
-        raise NotImplementedError
-
-    def fit(self, run: TrainingRun) -> Any:
-        """Train by the project's own loop, if not overridden. Returns None where the training was stopped.
-
-        The result is given to `report` and `write`; its `kept_step` and `kept_metrics` belong to the weights kept.
-        """
-        fit, context = self.config.fit, self.context
-        run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
-        task, model = self.build()
-        trainer = Trainer(task, model, fit, run, context.accelerator, context.stop, self.summarise)
-        return trainer if trainer.fit().is_done else None
-
-    def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write the trained weights of a role's network, with record and card."""
-        from gnnrag.roles.tuned.checkpoint import save_trained, trained
-
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
-        save_trained(folder, model, facts)
-        count = sum(weights.numel() for weights in trained(model).values())
-        known = {"encoder": getattr(model.config, "base", "none"), "trained parameters": count}
-        self.write_card(folder, known | self.more_facts(), facts)
-
-    def more_facts(self) -> dict[str, Any]:
-        """Return what the card says of the network, apart from its size."""
-        return {}
-
     def questions_of(self, part: str) -> list[tuple[str, str]]:
         """Return the questions of a part (`train`, `validation`, `report`), each as (set, id)."""
         return [(name, id_) for name, parts in self.parts.items() for id_ in getattr(parts, part)]
 
-    def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
-        """Return a row (`set`, `id`, `metrics`) for each of these questions."""
-        raise NotImplementedError
+    # -------------------------------------------------------------------------------- training, report, checkpoint
+    @abstractmethod
+    def trainer(self, folder: Path, callback: RunCallback) -> Any:
+        """Return the trainer, whose checkpoints go into a folder. Raises DataError where nothing can be learned."""
 
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Measure a share of the validation questions (`Task`)."""
-        rows = self.measure(model.eval(), self.questions_of("validation")[part])
-        return {f"{row['set']}/{row['id']}": row["metrics"] for row in rows}
+    @abstractmethod
+    def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
+        """Write the kept weights of a trainer into a folder."""
 
-    def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
-        """Measure the kept weights, rounded as they are saved, on the questions to report on.
+    def fit(self, run: TrainingRun) -> Fitted | None:
+        """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
+
+        Where the training had ended before, its `fitted.json` is returned.
+        """
+        self.best = run.path / "best"
+        if (run.path / FITTED).is_file() and self.best.is_dir():
+            return Fitted(**read_json(run.path / FITTED))
+        callback = RunCallback(run, self.context)
+        trainer = self.trainer(run.path / CHECKPOINTS, callback)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
+        if callback.is_stopped:
+            return None
+        state = trainer.state
+        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+        metrics = {
+            name[5:]: value
+            for row in state.log_history
+            if row["step"] == step
+            for name, value in row.items()
+            if name.startswith("eval_") and not name.endswith(IGNORED)
+        }
+        fitted = Fitted(step, metrics)
+        run.save_folder("best", partial(self.keep, trainer, fitted))
+        run.write(FITTED, asdict(fitted))
+        self.context.accelerator.wait_for_everyone()
+        return fitted
+
+    @abstractmethod
+    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+        """Measure the kept weights, as they are saved, on the questions to report on.
 
         Every process gets all rows, and facts for the record of the checkpoint.
         """
-        from gnnrag.roles.tuned.checkpoint import round_weights
 
-        round_weights(fitted.bare.eval())
-        return self.context.gather(self.measure(fitted.bare, self.questions_of("report")[self.context.share])), {}
-
-    def write(self, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
-        fitted.task.save(fitted.bare, folder, record)
+    @abstractmethod
+    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
+        """Write the checkpoint with record and card into a folder."""
 
     def sizes(self) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, with its `facts_of`, for the card."""

@@ -16,8 +16,9 @@ from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
-from gnnrag.training.config import TrainConfig, draw
-from gnnrag.training.loop import Trainer, means_of_sets
+from gnnrag.training.config import NetworkConfig, draw
+from gnnrag.training.hf_trainer import Fitted
+from gnnrag.training.networks import NetworkTraining, means_of_sets
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
 from gnnrag.training.rows import VerifierRow
@@ -40,13 +41,12 @@ class ChainRowsConfig(VerifierRowsConfig):
 
 
 @dataclass
-class TrainChainConfig(TrainConfig):
+class TrainChainConfig(NetworkConfig):
     kind: str = "chain"
     sets: dict[str, ChainRowsConfig] = field(default_factory=dict)  # by name
     network: ChainConfig = field(default_factory=ChainConfig)
     # weight of the shipped next-hop encoder at inference; it takes no part in the training
     next_hop: Annotated[float, Ge(0)] = 0.0
-    metric: str = "recall@5"  # of validation, that decides which weights are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,8 @@ class ChainExample:
 Drawn = tuple[ChainExample, tuple[int, ...]]
 
 
-class ChainTraining(RowsTraining):
+class ChainTraining(RowsTraining, NetworkTraining):
+    network = ChainScorer
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     config: TrainChainConfig
@@ -126,7 +127,7 @@ class ChainTraining(RowsTraining):
                     rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
         return by_question(rows)
 
-    def report(self, fitted: Trainer) -> tuple[Report, dict[str, Any]]:
+    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         return super().report(fitted)[0], {"next_hop": self.config.next_hop}
 
     def more_facts(self) -> dict[str, Any]:

@@ -19,27 +19,6 @@ SetShare = Annotated[float, Gt(0)]  # factor of the probability that a batch tak
 
 
 @dataclass
-class FitConfig:
-    """The optimiser and how long it runs. A step is one update from `batch_size` items over all processes."""
-
-    steps: Count = 2000  # at most
-    batch_size: Count = 8  # items of a step, over all processes together
-    lr: float = 5e-4  # AdamW
-    weight_decay: float = 0.01
-    schedule: Literal["constant", "linear", "cosine"] = "constant"  # the latter two fall to 0 at the last step
-    warmup: int = 0  # steps in which lr rises from 0
-    clip: float | None = 1.0  # largest norm of the gradient; null: none
-    # decay of the running mean of the weights that is evaluated and saved; 0: the weights themselves
-    average: Annotated[float, Ge(0), Lt(1)] = 0.0
-    eval_every: Count = 100  # steps
-    patience: Count | None = 10  # evaluations without a better one after which training stops; null: never
-    keep: Literal["best", "last"] = "best"  # weights of the best evaluation, or of the last step
-    save_every: Count = 100  # steps between states to resume from; one is also saved at each evaluation
-    log_every: Count = 20  # steps
-    precision: Literal["float32", "bf16"] = "float32"
-
-
-@dataclass
 class FoldConfig:
     """Which questions train, validate and report; by a hash of the question's id, so that data may grow."""
 
@@ -59,16 +38,26 @@ class TrainingRunConfig(TrackingConfig):
 
 
 @dataclass
-class CommonConfig:
+class TrainConfig:
+    """Settings of every training."""
+
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
+    # of the trainer's arguments (transformers.TrainingArguments, or the subclass of the library), by their own names
+    trainer: dict[str, Any] = field(default_factory=dict)
+    patience: Count | None = None  # evaluations without a better one after which training stops; null: never
     run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
     seed: int = 0
 
 
 @dataclass
-class TrainConfig(CommonConfig):
-    fit: FitConfig = field(default_factory=FitConfig)
+class NetworkConfig(TrainConfig):
+    """Settings of a training of a network of gnnrag; `gnnrag.training.networks.DEFAULTS` stand below `trainer`."""
+
+    sets: dict[str, Any] = field(default_factory=dict)
+    metric: str = "recall@5"  # of validation, that decides which weights are kept
+    # decay of the running mean of the weights that is evaluated and saved; 0: the weights themselves
+    average: Annotated[float, Ge(0), Lt(1)] = 0.0
 
 
 @dataclass

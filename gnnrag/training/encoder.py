@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 
 from gnnrag.errors import DataError
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
-from gnnrag.roles.tuned.checkpoint import base_record, round_weights
+from gnnrag.roles.tuned.checkpoint import base_record
 from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, QueryTokens
-from gnnrag.training.base import RunContext, Training
+from gnnrag.training.base import RunContext
 from gnnrag.training.encoder_data import (
     COMPOSED,
     ChainQuestion,
@@ -25,7 +26,8 @@ from gnnrag.training.encoder_data import (
     draw_prefix,
     open_set,
 )
-from gnnrag.training.loop import Trainer
+from gnnrag.training.hf_trainer import Fitted
+from gnnrag.training.networks import NetworkTraining
 from gnnrag.training.report import Report
 from gnnrag.types import OnProgress, Question
 
@@ -39,7 +41,8 @@ _DEPTHS = (5, 10, 50)
 HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 
 
-class EncoderTraining(Training):
+class EncoderTraining(NetworkTraining):
+    network = NextHopEncoder
     schema, prefix, title, summary = TrainEncoderConfig, "encoder", "Next-hop encoder", SUMMARY
     config: TrainEncoderConfig
     sets: Mapping[str, EncoderSet]
@@ -65,16 +68,27 @@ class EncoderTraining(Training):
 
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
-        """Return the network, whose adapter follows from the seed, and make the examples."""
-        self.rows, self.corpus = QueryTokens(self.config.network), JointCorpus(self.sets)
-        corpus = self.corpus
-        ids = {name: set(self.parts[name].train) for name in corpus.sets}
-        self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
-        if self.config.composed and (made := corpus.composed(ids, self.config.seed)):
-            self.train[COMPOSED] = made
+        """Return the network, whose adapter follows from the seed."""
         self.places = self.draws(self.train)
         self._passages: dict[torch.device, Tensor] = {}
         return self, self.build_network()
+
+    @cached_property
+    def rows(self) -> QueryTokens:
+        return QueryTokens(self.config.network)
+
+    @cached_property
+    def corpus(self) -> JointCorpus:
+        return JointCorpus(self.sets)
+
+    @cached_property
+    def train(self) -> dict[str, list[ChainQuestion]]:
+        """The questions that train, by set."""
+        corpus = self.corpus
+        ids = {name: set(self.parts[name].train) for name in corpus.sets}
+        train = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
+        made = corpus.composed(ids, self.config.seed) if self.config.composed else []
+        return train | ({COMPOSED: made} if made else {})
 
     def build_network(self) -> NextHopEncoder:
         torch.manual_seed(self.config.seed)
@@ -135,11 +149,9 @@ class EncoderTraining(Training):
         rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
         return [list(ranking.ids) for ranking in rankings]
 
-    def report(self, fitted: Trainer) -> tuple[Report, dict[str, Any]]:
+    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Compare the network with what it was before training (`untrained`), and with a plain search (`dense`)."""
-        model: Any = fitted.bare
-        round_weights(model.eval())
-        untrained = self.build_network().eval()
+        model, untrained = self.model, self.build_network().to(self.context.accelerator.device).eval()
         ways = {"": (model, HOPS), "untrained": (untrained, HOPS), "dense": (untrained, 1)}
         rows = self._searched(self.questions_of("report")[self.context.share], ways)
         return self.context.gather(rows), {"keep": model.keep.item(), "away": model.away.item()}

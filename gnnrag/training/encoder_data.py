@@ -14,7 +14,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.training.composing import bare_title, compose, facts_of
-from gnnrag.training.config import SetConfig, TrainConfig
+from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress, Question
 
@@ -34,14 +34,13 @@ class EncoderSetConfig(SetConfig):
 
 
 @dataclass
-class TrainEncoderConfig(TrainConfig):
+class TrainEncoderConfig(NetworkConfig):
     kind: str = "encoder"
     sets: dict[str, EncoderSetConfig] = field(default_factory=dict)  # by name; those that train share one corpus
     # factor of the probability that a batch takes a question composed of two; 0: none are made
     composed: Annotated[float, Ge(0)] = 1.0
     network: NextHopConfig = field(default_factory=NextHopConfig)
     temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages
-    metric: str = "recall@5"  # of validation, that decides which weights are kept
 
 
 def check_encoder(config: TrainEncoderConfig) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, PruneConfig, RankerConfig, entity_stages
-from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
+from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
 from gnnrag.gnn.features import NODE_FEATURES
@@ -27,15 +27,16 @@ from gnnrag.index.embedder import encoder_record
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version
-from gnnrag.training.base import Report, RunContext, Training
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig
-from gnnrag.training.loop import Task, Trainer
+from gnnrag.training.base import Report, RunContext
+from gnnrag.training.config import PART_NAMES, NetworkConfig, Parts, SetConfig
+from gnnrag.training.hf_trainer import Fitted
+from gnnrag.training.networks import NetworkTraining, Task
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
 
 
 @dataclass
-class TrainGNNConfig(TrainConfig):
+class TrainGNNConfig(NetworkConfig):
     sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
     # retrieval: questions with gold passages; completion: triples of the graphs
     stage: Literal["retrieval", "completion"] = "retrieval"
@@ -46,7 +47,6 @@ class TrainGNNConfig(TrainConfig):
     neighbourhood: NeighbourhoodConfig = field(default_factory=NeighbourhoodConfig)  # mode entity
     losses: LossConfig = field(default_factory=LossConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
-    metric: str = "recall@5"  # of validation, that decides which weights are kept
     cache: str = ".cache/gnn"  # subgraphs of the questions
 
 
@@ -130,7 +130,7 @@ SUMMARY = (
 )
 
 
-class GNNTraining(Training):
+class GNNTraining(NetworkTraining):
     """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
 
     schema, prefix, title, summary = TrainGNNConfig, "gnn", "Graph network", SUMMARY
@@ -143,8 +143,10 @@ class GNNTraining(Training):
 
     @classmethod
     def settle(cls, config: TrainGNNConfig) -> TrainGNNConfig:
-        """Write out the names of all features."""
+        """Write out the names of all features, and the metric of stage 1."""
         g = config.gnn
+        if config.stage == "completion":
+            config = replace(config, metric="mrr")
         if g.mode == "entity":
             return config
         return replace(config, gnn=replace(g, features=list(g.features or NODE_FEATURES)))
@@ -164,39 +166,45 @@ class GNNTraining(Training):
         """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
         config, corpora = self.config, self.sets
         model = make_model(config, corpora)
-        first = next(iter(corpora.values()))
-        self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
         if config.stage == "completion":
             graphs = {name: corpus.message_graph for name, corpus in corpora.items()}
             bases = {name: whole_graph(graph, vectors, model) for name, (graph, vectors) in graphs.items()}
             draws = self.draws({name: graph.triples for name, (graph, _) in graphs.items()}, together=True)
             alone = {name: graph for name, (graph, _) in graphs.items()}
-            return CompletionTask(alone, bases, config.completion, draws, self.save, config.seed), model
+            return CompletionTask(alone, bases, config.completion, draws, config.seed), model
         train, validation = self.pools["train"], self.pools["validation"]
-        draws = self.draws(train.items)
-        return RetrievalTask(train, validation, config.losses, draws, self.save, config.metric), model
+        return RetrievalTask(train, validation, config.losses, self.draws(train.items)), model
 
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
+    @property
+    def is_validated(self) -> bool:
+        return self.config.stage == "completion" or super().is_validated
+
+    def load(self, folder: Path) -> nn.Module:
+        return load_checkpoint(folder).model
+
+    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Rank the questions of the fold; the threshold of a knowledge base's entities is learned on validation."""
         if self.config.stage == "completion":
             return [], {"threshold": None}
         asks = self.config.gnn.mode == "entity" and any(corpus.is_kb for corpus in self.sets.values())
-        threshold = best_threshold(self._rank(trainer, "validation")) if asks else None
-        rows = self._rank(trainer, "report")
+        threshold = best_threshold(self._rank("validation")) if asks else None
+        rows = self._rank("report")
         for row in (row for row in rows if threshold is not None and "chances" in row):
             names = ("node_recall", "node_precision", "node_f1")
             row["metrics"] |= dict(zip(names, node_f1(row, threshold), strict=True))  # type: ignore[arg-type]
         return rows, {"threshold": threshold}
 
-    def _rank(self, trainer: Trainer, part: str) -> Report:
+    def _rank(self, part: str) -> Report:
         """Rank the questions of a part, each process its share; every process gets all rows."""
         pool = self.pools[part]
-        rows = pool.rank(trainer.bare, pool.places()[self.context.share], self.context.accelerator.device)
+        rows = pool.rank(self.model, pool.places()[self.context.share], self.context.accelerator.device)
         return self.context.gather(rows)
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         assert isinstance(model, QueryGNN)
         config, corpora = self.config, self.sets
+        first = next(iter(corpora.values()))
+        encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
         facts = {**record, "graphs": graphs, "commit": code_version(), "seed": config.seed}
         if model.config.mode == "entity":
@@ -205,8 +213,8 @@ class GNNTraining(Training):
         else:
             facts["prune"] = to_plain(config.prune)
         ranker = config.ranker if model.config.mode == "entity" else None
-        save_checkpoint(folder, Checkpoint(model, ranker, self.encoder, facts))
-        known = {"encoder": self.encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
+        save_checkpoint(folder, Checkpoint(model, ranker, encoder, facts))
+        known = {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
         self.write_card(folder, known, record)
 
 

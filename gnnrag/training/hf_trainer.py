@@ -1,28 +1,29 @@
-"""What trainings by a Trainer of transformers (TRL, sentence-transformers) share: the run's record, and its states."""
+"""What all trainers (transformers, TRL, sentence-transformers) share: arguments, callbacks, whole checkpoints."""
 
 from __future__ import annotations
 
 import json
 import time
 import zipfile
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
-from gnnrag.io import read_json
-from gnnrag.training.base import RunContext
-from gnnrag.training.loop import CHECKPOINTS, FITTED, TrainingRun
+from gnnrag.errors import ConfigError
+from gnnrag.parts import from_settings
 from gnnrag.training.report import progress_line
-from gnnrag.training.row_sets import RowsTraining
+from gnnrag.training.run import TrainingRun
 
+if TYPE_CHECKING:
+    from gnnrag.training.base import RunContext
+
+T = TypeVar("T")
 # Ends of the names of a Trainer's figures that are not shown.
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
 
@@ -64,57 +65,21 @@ class RunCallback(TrainerCallback):
             self.run.log({"step": state.global_step, "seconds": time.perf_counter() - self.start, **row})
 
 
-class LibraryTraining(RowsTraining):
-    """Training by a Trainer of transformers; `trainer` makes it, and `keep` writes what it has learned."""
-
-    @abstractmethod
-    def trainer(self, folder: Path, callback: RunCallback) -> Any:
-        """Return the trainer, whose checkpoints go into a folder. Raises DataError where nothing can be learned."""
-
-    @abstractmethod
-    def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
-        """Write the kept weights of a trainer into a folder."""
-
-    def fit(self, run: TrainingRun) -> Fitted | None:
-        """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
-
-        Where the training had ended before, its `fitted.json` is returned.
-        """
-        self.best = run.path / "best"
-        if (run.path / FITTED).is_file() and self.best.is_dir():
-            return Fitted(**read_json(run.path / FITTED))
-        callback = RunCallback(run, self.context)
-        trainer = self.trainer(run.path / CHECKPOINTS, callback)
-        trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
-        if callback.is_stopped:
-            return None
-        state = trainer.state
-        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
-        metrics = {
-            name[5:]: value
-            for row in state.log_history
-            if row["step"] == step
-            for name, value in row.items()
-            if name.startswith("eval_") and not name.endswith(IGNORED)
-        }
-        fitted = Fitted(step, metrics)
-        run.save_folder("best", partial(self.keep, trainer, fitted))
-        run.write(FITTED, asdict(fitted))
-        self.context.accelerator.wait_for_everyone()
-        return fitted
-
-
-def callbacks_of(callback: RunCallback, patience: int | None, validation: Sequence[Any]) -> list[Any]:
+def callbacks_of(callback: RunCallback, patience: int | None, is_validated: bool) -> list[Any]:
     """Return a run's callback, and one that stops after `patience` evaluations without a better one."""
-    return [callback, *([EarlyStoppingCallback(patience)] if patience and validation else [])]
+    return [callback, *([EarlyStoppingCallback(patience)] if patience and is_validated else [])]
 
 
-def common_arguments(folder: Path, seed: int, metric: str | None) -> dict[str, Any]:
-    """Return the Trainer's arguments that are the same whatever is trained; `metric` None: there is no validation."""
+def arguments(
+    kind: type[T], folder: Path, seed: int, metric: str | None, own: Mapping[str, Any], given: Mapping[str, Any]
+) -> T:
+    """Return a trainer's arguments, of the class `kind`: the user's (`given`) over those of the training over ours.
+
+    `metric` None: there is no validation. Raises ConfigError where the library refuses them.
+    """
     has_gpu = torch.cuda.is_available()
     validated = {"eval_strategy": "steps", "load_best_model_at_end": True, "metric_for_best_model": metric}
-    return {
+    common = {
         "output_dir": str(folder),
         "seed": seed,
         "save_total_limit": 2,
@@ -125,6 +90,10 @@ def common_arguments(folder: Path, seed: int, metric: str | None) -> dict[str, A
         "restore_callback_states_from_checkpoint": True,  # such as how much patience is left
         **(validated if metric else {}),
     }
+    try:
+        return from_settings(kind, {**common, **own, **given}, "trainer")
+    except ValueError as error:
+        raise ConfigError(f"trainer: {' '.join(str(error).split())[:300]}") from error
 
 
 def newest_checkpoint(folder: Path) -> str | None:

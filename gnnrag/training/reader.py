@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
-from gnnrag.training.base import RunContext, Training
+from gnnrag.training.base import RunContext
 from gnnrag.training.config import Parts
-from gnnrag.training.loop import means_of_sets
+from gnnrag.training.networks import NetworkTraining, means_of_sets
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
@@ -34,10 +35,11 @@ SUMMARY = (
 )
 
 
-class ReaderTraining(Training):
-    """Training of the span reader on questions and their single hops; the loop's task."""
+class ReaderTraining(NetworkTraining):
+    """Training of the span reader on questions and their single hops; the task of its trainer."""
 
     schema, prefix, title, summary = TrainReaderConfig, "reader", "Span reader", SUMMARY
+    network = SpanReader
     summarise = staticmethod(means_of_sets)  # no set counts for its size
     config: TrainReaderConfig
     sets: Mapping[str, ReaderSet]
@@ -58,7 +60,7 @@ class ReaderTraining(Training):
     def build(self) -> tuple[ReaderTraining, SpanReader]:
         """Return the network, new from the seed, and collect the questions that train."""
         torch.manual_seed(self.config.seed)
-        model, self.windows = SpanReader(self.config.network), window_maker(self.config.network)
+        model = SpanReader(self.config.network)
         self.asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
@@ -66,6 +68,10 @@ class ReaderTraining(Training):
             self.asked[f"{name}/hops"] = one.hops(train) if one.config.parts else []
         self.places = self.draws(self.asked)
         return self, model
+
+    @cached_property
+    def windows(self) -> WindowMaker:
+        return window_maker(self.config.network)
 
     def batch(self, step: int) -> list[Any]:
         """Return the questions of a step: set, question, the ids of the passages shown, and a seed."""

@@ -17,7 +17,7 @@ from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item, places_of
 from gnnrag.text.subqueries import fill
-from gnnrag.training.config import Count, FoldConfig, Parts, SetConfig, TrainConfig, divide, draw
+from gnnrag.training.config import Count, FoldConfig, NetworkConfig, Parts, SetConfig, divide, draw
 from gnnrag.training.sets import OpenSet, open_retriever
 from gnnrag.types import OnProgress, Passage, Query, Question
 
@@ -44,7 +44,7 @@ class ShownConfig:
 
 
 @dataclass
-class TrainReaderConfig(TrainConfig):
+class TrainReaderConfig(NetworkConfig):
     kind: str = "span"
     sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)

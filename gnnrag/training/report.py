@@ -14,6 +14,7 @@ from gnnrag.methods.base import promote
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 
 Report = list[dict[str, Any]]
+Rows = dict[str, dict[str, float]]  # metrics by question
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
 UNSTATED = "not stated by whoever trained it; ask before you pass it on"

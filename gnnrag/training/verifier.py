@@ -20,14 +20,13 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import model_folder, quiet_loading
-from gnnrag.parts import from_settings
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
 from gnnrag.run.rundir import code_version
-from gnnrag.training.config import CommonConfig, Count
-from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
+from gnnrag.training.config import Count, TrainConfig
+from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import VerifierRowsConfig, seen_of
+from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
 
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -57,19 +56,16 @@ class RankingConfig:
 
 
 @dataclass
-class TrainVerifierConfig(CommonConfig):
+class TrainVerifierConfig(TrainConfig):
     kind: str = "cross_encoder"
     sets: dict[str, VerifierRowsConfig] = field(default_factory=dict)  # by name
     network: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)
-    # of sentence_transformers' CrossEncoderTrainingArguments, by its own names
-    trainer: dict[str, Any] = field(default_factory=dict)
-    patience: Count | None = None  # evaluations without a better one after which training stops; null: never
     max_selected: Count = 5  # at most so many passages are promoted
     metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
 
-class VerifierTraining(LibraryTraining):
+class VerifierTraining(RowsTraining):
     schema, prefix, title, summary = TrainVerifierConfig, "verifier", "Verifier", SUMMARY
     config: TrainVerifierConfig
 
@@ -100,15 +96,14 @@ class VerifierTraining(LibraryTraining):
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
         samples = [s for rows in self.examples("validation").values() for row in rows if (s := ranking_sample(row))]
-        values = common_arguments(folder, config.seed, f"eval_{config.metric}" if samples else None)
-        values["ddp_find_unused_parameters"] = False
+        metric, own = f"eval_{config.metric}" if samples else None, {"ddp_find_unused_parameters": False}
         return CrossEncoderTrainer(
             model,
-            from_settings(CrossEncoderTrainingArguments, values | config.trainer, "trainer"),
+            arguments(CrossEncoderTrainingArguments, folder, config.seed, metric, own, config.trainer),
             train_dataset=data,
             loss=LOSSES[config.ranking.loss](model, mini_batch_size=-1),
             evaluator=CrossEncoderRerankingEvaluator(samples, at_k=TOP, write_csv=False) if samples else None,
-            callbacks=callbacks_of(callback, config.patience, samples),
+            callbacks=callbacks_of(callback, config.patience, bool(samples)),
         )
 
     def _scored(self, part: str) -> list[dict[str, Any]]:

@@ -25,8 +25,9 @@ def train(folder: Path, name: str, *more: str) -> int:
     settings = [
         "sets.sample.index.embedder.model=hash", "sets.sample.index.text.language=blank:en", "gnn.dim=4",
         f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", f"sets.sample.index.path={folder / 'index'}",
-        "gnn.layers=1", "prune.passages=12", "folds.count=2", "folds.validation=0.3", "fit.steps=2",
-        "fit.batch_size=2", f"run.root={folder / 'training'}", f"cache={folder / 'cache'}", f"run.name={name}",
+        "gnn.layers=1", "prune.passages=12", "folds.count=2", "folds.validation=0.3", "trainer.max_steps=2",
+        "trainer.per_device_train_batch_size=2", f"run.root={folder / 'training'}",
+        f"cache={folder / 'cache'}", f"run.name={name}",
     ]  # fmt: skip
     return app.run(["train", "gnn", *settings, *more])
 

@@ -213,7 +213,13 @@ def test_the_network_of_the_config_learns_on_a_release(tmp_path: Path) -> None:
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     places = {"data.path": folder, "index.root": tmp_path / "indexes", "index.embedder.model": "hash"}
     sets = [f"sets.{split}.{key}={value}" for split in ("train", "validation") for key, value in places.items()]
-    small = ["fit.steps=1", "fit.batch_size=1", "fit.eval_every=1", "gnn.dim=4", "folds.validation=0.5"]
+    small = [
+        "trainer.max_steps=1",
+        "trainer.per_device_train_batch_size=1",
+        "trainer.eval_steps=1",
+        "gnn.dim=4",
+        "folds.validation=0.5",
+    ]
     out = [f"run.root={tmp_path}", "run.name=run", f"cache={tmp_path / 'cache'}"]
     assert main(["train", "gnn", str(REPOSITORY / "configs/train/gnn_kgqa.yaml"), *sets, *small, *out]) == 0
     assert load_checkpoint(tmp_path / "run" / "best").model.config.mode == "entity"

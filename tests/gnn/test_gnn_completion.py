@@ -12,7 +12,7 @@ from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import CompletionConfig, CompletionItem, CompletionTask, TripleQuery, rank_of, whole_graph
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.training.base import Draws
+from gnnrag.training.networks import Draws
 from gnnrag.training.report import means
 from tests.helpers.gfm import TRIPLES, golden_batch, golden_model
 
@@ -25,7 +25,7 @@ def make_task(**settings: Any) -> CompletionTask:
     # Sorted copies of the edges keep their order: that of the graph, both directions of every triple.
     base = golden_batch().sorted()
     draws = Draws({"g": 6}, batch_size=4, steps=5, seed=0, together=True)
-    return CompletionTask({"g": GRAPH}, {"g": base}, config, draws, lambda *_: None)
+    return CompletionTask({"g": GRAPH}, {"g": base}, config, draws)
 
 
 def golden_items(task: CompletionTask, hide: bool = True) -> list[CompletionItem]:
@@ -134,7 +134,7 @@ def test_training_on_triples_learns_them() -> None:
     model = QueryGNN(GNNConfig(dim=16, layers=3, node_text=False, features=["dense"]), 4)
     base = whole_graph(graph, np.eye(4), model)
     draws = Draws({"g": 24}, batch_size=8, steps=120, seed=0, together=True)
-    task = CompletionTask({"g": graph}, {"g": base}, CompletionConfig(negatives=8, triples=24), draws, lambda *_: None)
+    task = CompletionTask({"g": graph}, {"g": base}, CompletionConfig(negatives=8, triples=24), draws)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     before = means(task.evaluate(model, slice(None), CPU).values())["mrr"]
     for step in range(120):

@@ -13,7 +13,7 @@ from gnnrag.gnn.edges import Subgraph
 from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import Pool, RetrievalTask
-from gnnrag.training.base import Draws
+from gnnrag.training.networks import Draws
 from gnnrag.types import Question
 
 CPU = torch.device("cpu")
@@ -86,7 +86,7 @@ def make_task(tmp_path: Path, steps: int = 60) -> RetrievalTask:
     examples = {"s": make_set(tmp_path, Maker())}
     train, held = Pool(examples, {"s": list(range(8))}), Pool(examples, {"s": [8, 9, 10, 11]})
     draws = Draws({"s": 8}, 4, steps, seed=0)
-    return RetrievalTask(train, held, LossConfig(), draws, lambda *_: None)
+    return RetrievalTask(train, held, LossConfig(), draws)
 
 
 def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import DataError
 from gnnrag.gnn.stages import TripleTable
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.training.base import Draws
+from gnnrag.training.networks import Draws
 
 # The graph of specs/gfm_rag.md 8.1.
 TRIPLES = np.array(sorted([(0, 0, 1), (1, 1, 2), (0, 1, 3), (3, 0, 2), (4, 1, 3), (0, 0, 3)]), dtype=np.int32)

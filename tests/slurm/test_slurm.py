@@ -15,7 +15,13 @@ from tests.slurm.cluster import ROOT, Cluster, lines, wait_for
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 SAMPLE = "configs/evaluate/sample.yaml"
 QUICK = ["index.embedder.model=hash", "index.text.language=blank:en", "data.limit=16"]  # starts in no time
-FIT = ["fit.steps=300", "fit.batch_size=4", "fit.eval_every=150", "fit.log_every=4", "fit.save_every=150"]
+FIT = [
+    "trainer.max_steps=300",
+    "trainer.per_device_train_batch_size=4",
+    "trainer.eval_steps=150",
+    "trainer.logging_steps=4",
+    "trainer.save_steps=150",
+]
 
 
 def figures(run: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_trainings_and_tables_are_known_by_what_their_files_say(tmp_path: Path) 
     assert (training.kind, training.command[0]) == ("train", "training/train_gnn.py")
     (table,) = tasks(source="configs/papers/bdtr/table5.yaml")
     assert (table.kind, table.command[0], table.is_done) == ("table", "inference/reproduce.py", False)
-    (tmp_path / "what_x.yaml").write_text("fit: {steps: 1}")
+    (tmp_path / "what_x.yaml").write_text("sets: {}")
     with pytest.raises(ConfigError, match="train_what"):
         tasks(source=str(tmp_path / "what_x.yaml"))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 
 from gnnrag.config import load_config, read_yaml
 from gnnrag.errors import ConfigError, DataError
@@ -25,13 +25,14 @@ from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import chosen_training
-from gnnrag.training.hf_trainer import RunCallback
+from gnnrag.training.hf_trainer import RunCallback, arguments
 from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, reply_of, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
-from gnnrag.training.language.train import TRAINERS
-from gnnrag.training.loop import TrainingRun
+from gnnrag.training.language.train import TRAINERS, LanguageTraining
+from gnnrag.training.networks import DEFAULTS
 from gnnrag.training.row_sets import RowsConfig, read_set
 from gnnrag.training.rows import ThoughtsRow
+from gnnrag.training.run import TrainingRun
 from tests.helpers.language_rows import (
     Letters,
     rival_row,
@@ -47,7 +48,6 @@ from tests.helpers.tiny_model import make_tiny_model
 CONFIG = TrainLanguageConfig()
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "configs" / "train").glob("*.yaml"))
-LANGUAGE = [path for path in CONFIGS if "\nkind: causal" in path.read_text("utf-8")]
 
 
 @pytest.fixture(scope="module")
@@ -230,15 +230,16 @@ def test_selections_are_scored(gold: str, taught: str, selected: str, expected: 
     assert scores.items() >= {name: pytest.approx(value) for name, value in expected.items()}.items()
 
 
-@pytest.mark.parametrize("path", LANGUAGE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
-    script, kind = TRAININGS[f"train_{path.stem.partition('_')[0]}.py"], read_yaml(path, "")["kind"]
-    cls: Any = chosen_training({kind: script[kind]}, str(path), [])
-    training = object.__new__(cls)
-    training.config = load_config(cls.schema, path)
-    check_language(training.config, cls.role)
-    made = from_settings(TRAINERS[training.config.stage][1], training.arguments(Path("runs"), has_validation=True))
-    assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
+    cls: Any = chosen_training(TRAININGS[f"train_{path.stem.partition('_')[0]}.py"], str(path), [])
+    config = load_config(cls.schema, path)
+    kind, own = TrainingArguments, {**DEFAULTS, "save_steps": config.trainer.get("eval_steps", 100)}
+    if issubclass(cls, LanguageTraining):
+        check_language(config, cls.role)
+        assert from_settings(LoraConfig, config.lora).target_modules is None
+        kind, own = TRAINERS[config.stage][1], {"save_strategy": "steps"}
+    assert arguments(kind, Path("runs"), 0, "loss", own, config.trainer).max_steps > 0
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)

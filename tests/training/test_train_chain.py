@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.io import WEIGHTS, write_jsonl
+from gnnrag.cli.training import run_training
+from gnnrag.errors import StoppedError
+from gnnrag.io import WEIGHTS, load_tensors, write_jsonl
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.composing import JoinConfig, join_sets
 from tests.helpers.toy_verifier import make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
 
 SMALL = [
-    "kind=chain", "network.hidden=4", "network.length=2", "folds.count=3", "folds.validation=0.3", "fit.steps=12",
-    "fit.batch_size=4", "fit.lr=0.02", "fit.eval_every=6", "fit.save_every=4",
+    "kind=chain", "network.hidden=4", "network.length=2", "folds.count=3", "folds.validation=0.3",
+    "trainer.max_steps=12",
+    "trainer.per_device_train_batch_size=4", "trainer.learning_rate=0.02", "trainer.eval_steps=6",
 ]  # fmt: skip
 
 
@@ -27,13 +31,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def settings(folder: Path, *more: str) -> list[str]:
+    return [*SMALL, f"sets.toy.rows=[{folder / 'a.jsonl'}]", f"run.root={folder / 'runs'}", *more]
+
+
 def call(folder: Path, *more: str) -> int:
-    places = [f"sets.toy.rows=[{folder / 'a.jsonl'}]", f"run.root={folder / 'runs'}"]
-    return run(["train", "verifier", *SMALL, *places, *more])
+    return run(["train", "verifier", *settings(folder, *more)])
 
 
 def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> None:
-    assert call(folder, "run.name=a", "run.notes=[a small one]", "fit.steps=60", "fit.eval_every=30") == 0
+    assert call(folder, "run.name=a", "run.notes=[a small one]", "trainer.max_steps=60", "trainer.eval_steps=30") == 0
     run = folder / "runs" / "a"
     rows = reported(run, "toy", "a small one")
     metrics = read(run / "metrics.json")["toy"]
@@ -42,6 +49,26 @@ def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> No
     record = read_tuned(run, "verifier", ("chain",))
     assert record.settings["length"] == 2 and record.base == {}
     assert not (run / "best" / WEIGHTS).stat().st_size > 100_000
+
+
+def test_a_stopped_training_ends_with_the_figures_and_weights_of_an_undisturbed_one(folder: Path) -> None:
+    more = ["trainer.logging_steps=1", "trainer.save_steps=6", "network.dropout=0.3", "average=0.5"]
+    assert call(folder, "run.name=whole", *more) == 0
+    asked = itertools.count(1)
+    with pytest.raises(StoppedError):
+        run_training("train_verifier.py", settings(folder, "run.name=cut", *more), lambda: next(asked) == 8)
+    whole, cut = (folder / "runs" / name for name in ("whole", "cut"))
+    assert [path.name for path in (cut / "checkpoints").glob("*-8")] and not (cut / "best").exists()
+    assert call(folder, "run.name=cut", *more) == 0
+    rows = [[{**row, "seconds": 0} for row in rows_of(path / "metrics.jsonl")] for path in (whole, cut)]
+    assert rows[0] == rows[1] and len({row.get("train/loss") for row in rows[0]}) > 8
+    weights = [load_tensors(path / "best" / WEIGHTS) for path in (whole, cut)]
+    assert all((value == weights[1][name]).all() for name, value in weights[0].items())
+
+
+def test_a_loss_that_is_no_number_ends_with_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "run.name=n", "trainer.learning_rate=1e30", "trainer.max_grad_norm=0") == 2
+    assert "the loss is nan" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------- composed questions

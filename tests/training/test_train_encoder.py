@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.io import load_tensors
+from gnnrag.io import WEIGHTS, load_tensors
 from gnnrag.training.composing import PER_FACT, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import ChainExample, draw_prefix, ordered
 from gnnrag.types import GoldHop, Passage, Question
@@ -22,7 +23,8 @@ SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 SMALL = [
     "sets.sample.index.embedder.backend=torch", "sets.sample.index.text.language=blank:en",
     f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", "sets.sample.first_of=sample", "network.rank=2",
-    "folds.count=2", "folds.validation=0.3", "fit.steps=8", "fit.batch_size=4", "fit.eval_every=4", "fit.save_every=2",
+    "folds.count=2", "folds.validation=0.3", "trainer.max_steps=8", "trainer.per_device_train_batch_size=4",
+    "trainer.eval_steps=4",
     "network.max_tokens=48", "network.question_tokens=24",
 ]  # fmt: skip
 
@@ -63,15 +65,17 @@ def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_killed_training_skips_half_a_state_and_ends_with_the_same_losses(folder: Path) -> None:
-    more = ["fit.steps=40", "fit.eval_every=20", "fit.save_every=3", "fit.log_every=1"]
+    more = ["trainer.max_steps=40", "trainer.eval_steps=20", "trainer.save_steps=3", "trainer.logging_steps=1"]
+    more.append("trainer.load_best_model_at_end=false")
     assert run(command(folder, "run.name=whole", *more)) == 0
     start = ["-m", "gnnrag.cli.app", *command(folder, "run.name=killed", *more)]
     path = folder / "runs" / "killed"
     kill_when(start, lambda: lines(path / "metrics.jsonl") >= 8)
-    assert lines(path / "metrics.jsonl") < 40 and (path / "state.before.pt").exists()
+    assert lines(path / "metrics.jsonl") < 40
     begun = (path / "metrics.jsonl").read_text("utf-8").splitlines()[:3]
-    state = (path / "state.before.pt").read_bytes()  # the newest may just not be there
-    (path / "state.pt").write_bytes(state[: len(state) // 2])
+    shutil.copytree(path / "checkpoints" / "checkpoint-6", path / "checkpoints" / "checkpoint-12", dirs_exist_ok=True)
+    weights = path / "checkpoints" / "checkpoint-12" / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
     finish(start)
     assert rows_of(path / "metrics.jsonl")[:3] == list(map(json.loads, begun)), "it did not begin anew"
     whole = losses(folder / "runs" / "whole")

@@ -18,7 +18,14 @@ from gnnrag.types import Query
 FILMS, PEOPLE, TOWNS = 24, 8, 4
 SMALL = [
     *("gnn.mode=entity", "gnn.dim=8", "gnn.layers=3", "gnn.fusion=none", "gnn.node_text=false"),
-    *("folds.count=2", "folds.validation=0.2", "fit.steps=24", "fit.batch_size=4", "fit.lr=0.02", "fit.eval_every=24"),
+    *(
+        "folds.count=2",
+        "folds.validation=0.2",
+        "trainer.max_steps=24",
+        "trainer.per_device_train_batch_size=4",
+        "trainer.learning_rate=0.02",
+        "trainer.eval_steps=24",
+    ),
 ]
 
 

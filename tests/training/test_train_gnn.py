@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "sets.sample.index.embedder.model=hash", "sets.sample.index.text.language=blank:en",
     f"sets.sample.data.path={ROOT / 'data' / 'sample'}", "sets.sample.data.limit=12", "gnn.dim=4", "gnn.layers=1",
-    "prune.passages=12", "folds.count=2", "folds.validation=0.3", "fit.steps=4", "fit.batch_size=2",
-    "fit.eval_every=2", "cross=false",
+    "prune.passages=12", "folds.count=2", "folds.validation=0.3", "trainer.max_steps=4",
+    "trainer.per_device_train_batch_size=2",
+    "trainer.eval_steps=2", "cross=false",
 ]  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def test_stage_1_starts_stage_2(folder: Path) -> None:
     assert call(folder, "run.name=c", *stage1) == 0
     assert any("validation/mrr" in line for line in (folder / "runs" / "c" / "metrics.jsonl").open())
     start = f"start={folder / 'runs' / 'c' / 'best'}"
-    assert call(folder, "run.name=d", start, "fit.lr=1e-12", "fit.weight_decay=0") == 0
+    assert call(folder, "run.name=d", start, "trainer.learning_rate=1e-12", "trainer.weight_decay=0") == 0
     before, after = (load_checkpoint(folder / "runs" / name / "best").model.state_dict() for name in "cd")
     assert all(abs(before[name] - after[name]).max() < 1e-6 for name in before)
 

@@ -21,7 +21,7 @@ SMALL = [
     f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", "sets.sample.index.embedder.model=hash",
     "sets.sample.index.text.language=blank:en", "network.train_layers=1",
     "network.text_tokens=48", "shown.passages=3", "shown.most=3", "folds.count=2",
-    "folds.validation=0.3", "fit.steps=4", "fit.batch_size=2", "fit.eval_every=2", "fit.save_every=1",
+    "folds.validation=0.3", "trainer.max_steps=4", "trainer.per_device_train_batch_size=2", "trainer.eval_steps=2",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import torch
 
 from gnnrag.errors import ConfigError
 from gnnrag.roles.tuned import span_items
-from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, round_weights
+from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, trained
 from gnnrag.roles.tuned.span_items import (
     Candidate,
     SpanItem,
@@ -156,5 +156,7 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     config = network_config(folder)
     item = item_of(config, QUESTIONS[0].text, shown("a", "b"))
     fresh = make_reader(config)
-    round_weights(fresh)
+    with torch.no_grad():
+        for weight in trained(fresh).values():  # as it is saved
+            weight.copy_(weight.half())
     assert read_alone(model, [item]) == read_alone(fresh, [item])

@@ -150,15 +150,6 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in kept.items() if p.requires_grad or not name.startswith("encoder.")}
 
 
-def round_weights(model: nn.Module) -> None:
-    """Round the trained weights to float16, as a checkpoint has them: what is measured is then what is saved."""
-    import torch
-
-    with torch.no_grad():
-        for weight in trained(model).values():
-            weight.copy_(weight.half())
-
-
 def save_trained(folder: Path, model: Any, facts: Mapping[str, Any]) -> None:
     """Write what was trained of a network, in float16, and the record; its settings are those of `model.config`."""
     base = base_record(model.config.base) if getattr(model, "encoder", None) is not None else {}

@@ -17,7 +17,7 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import CommonConfig, Count
+from gnnrag.training.config import Count, TrainConfig
 from gnnrag.training.row_sets import RowsConfig
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.types import Passage, Question
@@ -41,7 +41,7 @@ class CorpusConfig:
 
 
 @dataclass
-class TrainLanguageConfig(CommonConfig):
+class TrainLanguageConfig(TrainConfig):
     kind: Literal["causal"] = "causal"
     # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find (arXiv 2402.03300)
     stage: Literal["sft", "dpo", "grpo"] = "sft"
@@ -51,9 +51,6 @@ class TrainLanguageConfig(CommonConfig):
     validation: Annotated[int, Ge(0)] | None = None  # most validation rows, drawn by the seed; null: all
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: dict[str, Any] = field(default_factory=dict)  # of peft.LoraConfig; default target_modules: all-linear
-    # of the trainer of the stage, by its own names: trl.SFTConfig, DPOConfig, GRPOConfig
-    trainer: dict[str, Any] = field(default_factory=dict)
-    patience: Count | None = None  # evaluations without a better one after which training stops; null: never
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
     margin: Annotated[float, Gt(0)] = 0.1  # dpo: least difference of gains between the two replies of a pair
     pairs: Count = 4  # dpo: most of one row and one kind of thought, those of the largest difference first

@@ -25,7 +25,7 @@ from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned
 from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext
-from gnnrag.training.hf_trainer import Fitted, LibraryTraining, RunCallback, callbacks_of, common_arguments
+from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
 from gnnrag.training.language.data import AnyRow, Examples, TrainLanguageConfig, check_language, shown, task_of
 from gnnrag.training.language.scoring import (
     CorpusRetriever,
@@ -36,6 +36,7 @@ from gnnrag.training.language.scoring import (
     reward,
 )
 from gnnrag.training.report import Report
+from gnnrag.training.row_sets import RowsTraining
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.types import OnProgress
 
@@ -61,7 +62,7 @@ TRAINERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-class LanguageTraining(LibraryTraining):
+class LanguageTraining(RowsTraining):
     """Training of a language model for a role: supervised (stage `sft`), by preferences (`dpo`) or rewards (`grpo`).
 
     Its data are the sets of rows, and by set the retriever that rates thoughts.
@@ -145,35 +146,28 @@ class LanguageTraining(LibraryTraining):
         cls, settings = TRAINERS[config.stage]
         low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
+        metric = METRICS.get(config.stage, "loss") if validation else None
+        own: dict[str, Any] = {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
+        # What is too long is left out, not cut.
+        own |= {"max_completion_length": config.reply_tokens} if config.stage == "grpo" else {"max_length": None}
+        args = arguments(settings, folder, config.seed, metric, own, config.trainer)
         more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
             if self.start:
                 network = put_on(network, self.start, "default", is_trainable=True)
             else:
                 more["peft_config"] = lora
-            args = from_settings(settings, self.arguments(folder, bool(validation)), "trainer")
             return cls(
                 model=network,
                 args=args,
                 train_dataset=Dataset.from_list(training),
                 eval_dataset=Dataset.from_list(validation) if validation else None,
                 processing_class=tokenizer,
-                callbacks=callbacks_of(callback, config.patience, validation),
+                callbacks=callbacks_of(callback, config.patience, bool(validation)),
                 **more,
             )
         except ValueError as error:
             raise ConfigError(f"trainer, lora: {' '.join(str(error).split())[:300]}") from error
-
-    def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
-        """Return the trainer's own settings: ours, and those of the user above them."""
-        stage = self.config.stage
-        values = common_arguments(folder, self.config.seed, METRICS.get(stage, "loss") if has_validation else None)
-        values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
-        if stage == "grpo":
-            values["max_completion_length"] = self.config.reply_tokens
-        else:
-            values["max_length"] = None  # what is too long is left out, not cut
-        return values | self.config.trainer
 
     def reward(
         self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], row: Sequence[Any], **_: Any
