@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.paths import grow
+from gnnrag.graphs.paths import Neighbourhood, grow
 from gnnrag.graphs.rendering import round_robin
 from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
@@ -26,7 +26,7 @@ from gnnrag.methods.dotrag.paths import (
     without_prefixes,
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
-from gnnrag.methods.dotrag.search import Dot, Region, RoundPaths, TypedGraph, TypeFilter, folded_query
+from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter, folded_query
 from gnnrag.text.tokens import estimate_tokens
 from tests.helpers.dots import at, trace_graph, typed_graph
 
@@ -41,11 +41,11 @@ def cosines(**named: float) -> np.ndarray:
     return out
 
 
-def region_of(*anchors: str, wanted: TypeFilter | None = None) -> Region:
+def region_of(*anchors: str, wanted: TypeFilter | None = None) -> Neighbourhood:
     return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or TypeFilter(), DotRAG())
 
 
-def dot_of(region: Region, settings: DotRAG | None = None, graph: KnowledgeGraph = GRAPH, **given: Any) -> Dot:
+def dot_of(region: Neighbourhood, settings: DotRAG | None = None, graph: KnowledgeGraph = GRAPH, **given: Any) -> Dot:
     return Dot(0, "x", region, None, graph, settings or DotRAG(), **given)
 
 
@@ -93,9 +93,9 @@ def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -
 
 def test_terminal_types_are_reached_and_not_passed() -> None:
     typed = TypedGraph(GRAPH)
-    near = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company",)), DotRAG()).near
+    near = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company",)), DotRAG())
     assert not near.mask[list(at(GRAPH, "n5", "n6", "n7"))].any() and near.mask[list(at(GRAPH, "n3", "n4"))].all()
-    both = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company", "ship")), DotRAG()).near
+    both = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company", "ship")), DotRAG())
     assert both.mask[list(at(GRAPH, "n5"))].all()
 
 
@@ -109,16 +109,16 @@ def hub_graph() -> TypedGraph:
 def test_hubs_are_not_passed_unless_their_type_is_named() -> None:
     typed = hub_graph()
     start = [typed.graph.position["F0"]]
-    assert len(typed.region(start, TypeFilter(), DotRAG(hub_degree=10)).near) == 3
+    assert len(typed.region(start, TypeFilter(), DotRAG(hub_degree=10))) == 3
     named = TypeFilter(("film", "genre", "person"), ("person",), ("film", "genre"))
-    assert len(typed.region(start, named, DotRAG(hub_degree=10)).near) == 61
+    assert len(typed.region(start, named, DotRAG(hub_degree=10))) == 61
 
 
 @pytest.mark.parametrize(("hub_degree", "size"), [(29, 3), (30, 61)])
 def test_a_hub_has_more_neighbours_than_are_allowed(hub_degree: int, size: int) -> None:
     typed = hub_graph()
     film = typed.graph.position["F0"]
-    assert len(typed.region([film], TypeFilter(), DotRAG(hub_degree=hub_degree)).near) == size
+    assert len(typed.region([film], TypeFilter(), DotRAG(hub_degree=hub_degree))) == size
 
 
 # ---------------------------------------------------------------------------------------------------------- paths

@@ -278,7 +278,7 @@ def test_properties(case: Any, pattern: str, drop: bool, hops: int) -> None:
     assert prediction.error is None
     graph = index.knowledge
     for dot in states[0].memory["dots"]:
-        near = dot.region.near
+        near = dot.near
         accepted = [path.nodes for path in dot.accepted]
         for path in accepted:
             assert path[0] in near.anchors and len(set(path)) == len(path)

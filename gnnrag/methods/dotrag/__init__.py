@@ -129,12 +129,12 @@ class DotRAG(Method):
             rules.through_types if self.terminal_only else None,
         )
         scope = state.memory.get("scope")
-        region = await self.worker(lambda: self.graph.region(anchors, wanted, self, scope))
-        session.counts["isolated"] += region.is_isolated
+        near = await self.worker(lambda: self.graph.region(anchors, wanted, self, scope))
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
-                       nodes=len(region.near), types=list(wanted.allowed))  # fmt: skip
-        dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many)
-        dot.pending, dot.done = [(1.0, state.question.text)], region.is_isolated
+                       nodes=len(near), types=list(wanted.allowed))  # fmt: skip
+        dot = Dot(number, start.text, near, rules, self.index.knowledge, self, many)
+        dot.pending, dot.done = [(1.0, state.question.text)], dot.is_isolated
+        session.counts["isolated"] += dot.is_isolated
         return dot
 
     async def propose(self, state: State) -> list[Query]:

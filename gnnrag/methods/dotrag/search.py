@@ -55,19 +55,6 @@ class TypeFilter:
         return tuple(kind for kind in self.allowed if kind not in self.terminal) if self.allowed else None
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
-    """The region of a DOT."""
-
-    near: Neighbourhood
-    filter: TypeFilter
-
-    @property
-    def is_isolated(self) -> bool:
-        """Whether no anchor has a neighbour in the graph."""
-        return not self.near.adjacency.degree[list(self.near.anchors)].any()
-
-
 class TypedGraph:
     """A knowledge graph whose nodes can be picked by type."""
 
@@ -92,7 +79,7 @@ class TypedGraph:
 
     def region(
         self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scope: np.ndarray | None = None
-    ) -> Region:
+    ) -> Neighbourhood:
         """Grow the region of a DOT from its anchors, which are inside whatever their type.
 
         Nodes of terminal-only types end paths and do not continue them; nor do hubs, unless the rules name their type
@@ -107,7 +94,7 @@ class TypedGraph:
         allowed = self.of_types(wanted.allowed) if wanted.allowed else scope
         if wanted.allowed and scope is not None:
             allowed = allowed & scope
-        return Region(grow(self.adjacency, list(anchors), settings.hops, allowed, shut), wanted)
+        return grow(self.adjacency, list(anchors), settings.hops, allowed, shut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +111,7 @@ class Dot:
 
     number: int  # position among the DOTs of the question
     concept: str  # what its anchors stand for
-    region: Region
+    near: Neighbourhood  # its region
     rules: Any  # `DotRules`, for the judge; not read here
     graph: KnowledgeGraph
     settings: Any  # those of `DotRAG`
@@ -164,7 +151,7 @@ class Dot:
         `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
         of equal length are ordered by the mean similarity of their edges, minus a penalty for hubs on the way.
         """
-        s, near = self.settings, self.region.near
+        s, near = self.settings, self.near
         scores = node_scores(near, nodes, relations if s.node_score == "relations" else None)
         floor = MIN_COSINE if s.early_stop else -math.inf
         targets = candidates(near, scores, self.visited, s.top_nodes or (50 if self.many else 20), floor)
@@ -218,14 +205,19 @@ class Dot:
         return len(new)
 
     @property
+    def is_isolated(self) -> bool:
+        """Whether no anchor has a neighbour in the graph."""
+        return not self.near.adjacency.degree[list(self.near.anchors)].any()
+
+    @property
     def has_unvisited(self) -> bool:
         """Whether a node is left that was no destination yet."""
-        left = self.region.near.mask.copy()
-        left[[*self.region.near.anchors, *self.visited]] = False
+        left = self.near.mask.copy()
+        left[[*self.near.anchors, *self.visited]] = False
         return bool(left.any())
 
     def _leads_on(self, node: int) -> bool:
-        near = self.region.near
+        near = self.near
         around = near.adjacency.distinct[node]
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
@@ -238,7 +230,7 @@ class Dot:
         models = [path for path in accepted if path.complete == is_complete]
         if not models or 2 * len(accepted) <= len(shown):
             return []
-        paths = islice(matching_paths(self.region.near, self.graph, pattern), MAX_EXTENDED) if is_complete else members
+        paths = islice(matching_paths(self.near, self.graph, pattern), MAX_EXTENDED) if is_complete else members
         confidence = sum(path.confidence for path in models) / len(models)
         why = f"as {models[0].why}" if models[0].why else "same pattern"
         per_end: dict[int, int] = {}
