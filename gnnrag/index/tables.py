@@ -99,11 +99,7 @@ class PassageTable:
         return is_same and all(self.rows[n].to_pylist() == [p.metadata.get(n) for p in passages] for n in names)
 
     def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
-        passages = []
-        for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
-            metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
-            passages.append(Passage(row["id"], row["title"], row["text"], row["place"], metadata))
-        return tuple(passages)
+        return tuple(passage_rows(self.rows.take(pa.array(positions, pa.int64()))))
 
     @cached_property
     def row_ids(self) -> np.ndarray:

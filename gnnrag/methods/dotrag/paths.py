@@ -106,7 +106,7 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) 
         nonlocal left
         step = set(wanted[len(path) - 1])
         is_last = len(path) == len(wanted)
-        for node in near.adjacency.neighbours_of(path[-1]).tolist():
+        for node in near.adjacency.distinct[path[-1]].tolist():
             left -= 1
             if left < 0:
                 return

@@ -218,7 +218,7 @@ class Dot:
 
     def _leads_on(self, node: int) -> bool:
         near = self.near
-        around = near.adjacency.neighbours_of(node)
+        around = near.adjacency.distinct[node]
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(
