@@ -33,8 +33,6 @@ class PathVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPath:
-    """A path that a judge kept."""
-
     nodes: Path  # from the anchor on
     complete: bool  # it ends in what the question asks for; else it leads there
     confidence: float = 1.0  # in [0, 1]
