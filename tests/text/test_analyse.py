@@ -22,10 +22,6 @@ def test_title_is_glued_to_the_first_sentence_and_is_a_phrase_with_and_without_q
     assert text.sentences[0] == "Amber Road (film)\n\nAmber Road is a 1931 film directed by Karl Holm."
     assert text.phrases[0] == ("Amber Road (film)", "Amber Road", "1931", "Karl Holm")
 
-    own = analyse([FILM], title_mode="own")[0]
-    assert own.sentences[0] == "Amber Road (film)"
-    assert own.phrases[0] == ("Amber Road (film)", "Amber Road") and "Karl Holm" in own.phrases[1]
-
 
 def test_word_that_is_capital_only_by_position_is_no_phrase():
     text = analyse([FILM, HOLM])
