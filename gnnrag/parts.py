@@ -158,7 +158,6 @@ def _modules(place: str) -> list[str]:
 
 
 def names(kind: str) -> list[str]:
-    """Return the names of all parts of a kind."""
     places = {place for (kind_, _), place in HOMES.items() if kind_ == kind}
     for place in sorted({*places, PACKAGES[kind]}):
         for module in _modules(place):

@@ -30,16 +30,11 @@ Filled = Annotated[str, StringConstraints(pattern=r"\S")]
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (1-based line, object) of lines that are not blank. DataError: unreadable, or a line that is no object."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if raw.strip():
-                    row = _parse(path, decode_utf8(path, raw, number), number)
-                    if not isinstance(row, dict):
-                        raise DataError(path, f"is a JSON {type(row).__name__}, and no object {{...}}", number)
-                    yield number, row
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    for number, line in read_lines(path):
+        row = _parse(path, line, number)
+        if not isinstance(row, dict):
+            raise DataError(path, f"is a JSON {type(row).__name__}, and no object {{...}}", number)
+        yield number, row
 
 
 def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:

@@ -1,22 +1,16 @@
-"""Entities and triples of passages: by rules, from a file, or by a model."""
+"""Entities and triples of passages: by rules, or from a file. Those of a model are written by `roles.writers`."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 from gnnrag.extract.base import Extractor
 from gnnrag.index_config import ExtractConfig
 
 
-def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
-    """Build the extractor that `config` names, prompted ones with the writers of `jobs`; ConfigError if none fits."""
+def make_extractor(config: ExtractConfig) -> Extractor:
+    """Build the extractor that `config` names. ConfigError: its file is missing."""
     from gnnrag.extract.precomputed import FactsExtractor, KnowledgeBaseExtractor, PrecomputedExtractor
-    from gnnrag.extract.prompted import PromptedExtractor
     from gnnrag.extract.rules import OfflineExtractor
 
-    if config.method == "prompted":
-        return PromptedExtractor(config, jobs)  # type: ignore[arg-type]
     if config.method == "offline":
         return OfflineExtractor(config)
     if config.method == "facts":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, FiniteFloat, TypeAdapter
 
@@ -94,17 +94,8 @@ def _adapter() -> TypeAdapter[Extraction]:
 class Extractor:
     """Passages to entities and triples."""
 
-    needs_tasks: ClassVar[bool] = False  # built with a function that gives the writers of the index
-    batch_size: int = 1000  # passages between two journal entries: what a killed build loses at most
-    max_failed: float = 1.0  # share of passages that may fail
-
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         """See all passages before any is extracted from, where the result for one depends on the others."""
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """What a stage notes of the work."""
-        return {}
 
     @property
     def identity(self) -> Any:

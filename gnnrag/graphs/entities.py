@@ -100,7 +100,7 @@ class EntityKnowledge:
     entity_vectors: np.ndarray  # (num_entities, dim) float32 unit rows
     statement_vectors: np.ndarray  # (num_statements, dim) float32 unit rows
     fact_statements: np.ndarray | None = None  # (num_facts,) rows, shared within a sentence and head; None: one each
-    is_sentences: bool = False  # relations are sentences (fact_text=statement), not predicates
+    is_sentences: bool = False  # relations are sentences, not predicates
 
     @cached_property
     def statement_facts(self) -> Lists:

@@ -19,7 +19,7 @@ from gnnrag.errors import ConfigError, DataError, LLMError
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.extract.rules import is_titled
-from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, Triple, build_entity_graph
+from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, build_entity_graph
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
@@ -28,9 +28,10 @@ from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.tables import load_arrays
-from gnnrag.index.work import Extract
+from gnnrag.index.work import Ask
+from gnnrag.index_config import ExtractConfig
 from gnnrag.io import digest
-from gnnrag.roles.writers.base import CurateTask, SummaryTask
+from gnnrag.roles.writers.base import CurateTask, Extracted, SummaryTask, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import norm_phrase, phrase_key
 from gnnrag.text.sentences import count_words
@@ -39,12 +40,36 @@ logger = logging.getLogger(__name__)
 
 
 # --------------------------------------------------------------------------------------------------------- extraction
+_GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
+
+
+def _gleaning(config: ExtractConfig) -> int:
+    """Return how often the model is asked for more. Raises ConfigError where the format has no such turns."""
+    gleaning = _GLEANING[config.format] if config.gleaning is None else config.gleaning
+    if gleaning < 0 or (gleaning and config.format == "openie"):
+        allowed = "format=openie asks once: leave it at null" if config.format == "openie" else "give 0 or more"
+        raise ConfigError(f"index.extract.gleaning={gleaning}: {allowed}")
+    return gleaning
+
+
 def _extractor(index: Any) -> Extractor:
     """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
     config = index.config.extract
     if config.terms == "auto":
         config = replace(config, terms="off" if is_titled(index.passages) else "on")
-    return make_extractor(config, lambda: index.tasks)
+    return make_extractor(config)
+
+
+def _extraction_settings(index: Any) -> Any:
+    config = index.config.extract
+    if config.method != "prompted":
+        return _extractor(index).identity
+    asked = [config.format, _gleaning(config), config.types, config.language]
+    return ["prompted", *asked, index.tasks.identity("triples")]
+
+
+def _extraction_row(extracted: Extracted) -> dict[str, Any] | None:
+    return None if extracted.extraction is None else extracted.extraction.to_json()
 
 
 def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
@@ -57,34 +82,38 @@ def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
     lambda config: ("passages", "text") if config.extract.method == "offline" else ("passages",),
     uses=("extract", "writers.triples"),
     version=3,
-    settings=lambda index: _extractor(index).identity,
+    settings=_extraction_settings,
     load=_load_extraction,
 )
 def extraction(work: Work) -> tuple[list[str], Counts]:
     """Entities and triples of each passage; the value holds their keys in the table."""
-    extractor, config = _extractor(work.index), work.config.extract
-    texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(work.passages)
-    extractor.read_corpus(work.passages, texts)
-    keys = [digest(extractor.key(p, text)) for p, text in zip(work.passages, texts, strict=True)]
-
-    def compute(pairs: list[Any]) -> list[Any]:
-        rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
-        return [None if row is None else json.dumps(row.to_json()) for row in rows]
-
+    config, passages = work.config.extract, work.passages
     if config.method == "prompted":
-        items: Sequence[Any] = work.passages
-        extract: Any = Extract(work.config, "triples", Extraction.to_json, work.tasks)
+        keys = [digest([passage.title, passage.text]) for passage in passages]
+        types, gleaning = tuple(config.types or ()), _gleaning(config)
+        items: Sequence[Any] = [TriplesTask(passage, types, config.language, gleaning) for passage in passages]
+        extract: Any = Ask(work.config, "triples", _extraction_row, work.tasks)
+        batch, max_failed = work.tasks.batch("triples", 16), config.max_failed
     else:
-        items, extract = list(zip(work.passages, texts, strict=True)), compute
-    values, _ = work.written("extraction", work.settings, keys, items, extract, extractor.batch_size)
+        extractor = _extractor(work.index)
+        texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(passages)
+        extractor.read_corpus(passages, texts)
+        items, batch, max_failed = list(zip(passages, texts, strict=True)), 1000, 1.0
+        keys = [digest(extractor.key(passage, text)) for passage, text in items]
+
+        def extract(pairs: list[Any]) -> list[Any]:
+            rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
+            return [None if row is None else json.dumps(row.to_json()) for row in rows]
+
+    values, _ = work.written("extraction", work.settings, keys, items, extract, batch)
 
     failed = sum(value is None for value in values)
-    if failed > extractor.max_failed * len(values):
+    if failed > max_failed * len(values):
         raise LLMError(
             f"extraction failed for {failed} of {len(values)} passages: the model refused them, or its replies could "
             "not be read. All others are kept, and the same command asks for these again; another model, more "
             "index.writers.triples.options.max_tokens, or a higher index.extract.max_failed "
-            f"(now {extractor.max_failed:g}) helps"
+            f"(now {max_failed:g}) helps"
         )
     if config.path and failed == len(values):
         shown = ", ".join(repr(p.id) for p in work.passages[:3])
@@ -98,7 +127,7 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
         **{name: size for name, size in sizes.items() if size},
         "malformed triples": sum(v["malformed"] for v in records),
         "passages without a record": failed,
-        **extractor.record,
+        **(work.tasks.record("triples") if config.method == "prompted" else {}),
     }
 
 
@@ -120,18 +149,18 @@ def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
 def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
     config, extractions = work.config.graph, work.read("extraction")
-    style = config.fact_text
-    if style == "auto":
-        style = "statement" if any(passage.is_sentences for passage in extractions) else "tuple"
+    is_sentences = any(passage.is_sentences for passage in extractions)
     graph = build_entity_graph([passage.as_triples() for passage in extractions], config.norm)
     position: dict[str, int] = {}
-    rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
+    # A fact is embedded as its tuple, as released; one whose relation is a sentence without its tail.
+    strings = (f"{fact[0]}: {fact[1]}" if is_sentences else str(fact) for fact in graph.facts)
+    rows = [position.setdefault(string, len(position)) for string in strings]
     vectors, new = work.embed([*graph.entities, *position])
     halves = vectors.astype(np.float16)
     names, statements = halves[: graph.num_entities], halves[graph.num_entities :]
     pairs, cosines = find_synonyms(graph.entities, _unit_rows(names), config.synonym_threshold, config.synonym_max)
     graph = replace(graph, synonyms=pairs, similarities=cosines)
-    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), style == "statement")
+    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), is_sentences)
     counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
     spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
     if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
@@ -139,13 +168,6 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
         problem = "of %d names %d have no letter that index.graph.norm=%s keeps; index.graph.norm=unicode keeps all"
         logger.warning(f"index, entity_graph: {problem}", len(spelt), nameless, config.norm)
     return knowledge, {**counts, "synonyms": len(cosines), "computed": new}
-
-
-def fact_string(fact: Triple, style: str) -> str:
-    """Return what is embedded of a fact: its tuple, its words (plain), or head and sentence (statement)."""
-    if style == "tuple":
-        return str(fact)
-    return " ".join(fact) if style == "plain" else f"{fact[0]}: {fact[1]}"
 
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph

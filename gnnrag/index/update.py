@@ -88,12 +88,13 @@ def _make_anew(
     with ThreadPoolExecutor(1) as thread:
         bm25 = None
         if "lexical" in wanted:
-            bm25 = thread.submit(table.with_bm25, index.config.lexical.language, index.config.lexical.tokenizer, True)
-        made = make_all(index, [name for name in wanted if name != "lexical"])
-    if bm25:
-        bm25.result()
-        made += make_all(Index(root, caller, progress), ["lexical"])  # its record
-    return made
+            bm25 = thread.submit(table.with_bm25, index.config.lexical.language, True)
+        try:
+            made = make_all(index, [name for name in wanted if name != "lexical"])
+        finally:
+            if bm25:
+                bm25.result()  # its error is raised even where the others fail, theirs being its context
+    return made + (make_all(Index(root, caller, progress), ["lexical"]) if bm25 else [])  # its record
 
 
 def change_documents(

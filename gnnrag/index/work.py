@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnrag.extract import make_extractor
 from gnnrag.graphs.hierarchy import text_row
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
 from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
-from gnnrag.text.analyse import PassageText, analyse
+from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
 
 
@@ -70,13 +69,16 @@ class Analyse:
 
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
         text = self.config
-        rows = analyse(passages, text.language, text.title_mode, text.phrase_rules, text.splitter)
+        rows = analyse(passages, text.language, text.phrase_rules, text.splitter)
         return list(map(text_row, rows))
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Tasks of a writer to its results as JSON texts; None for a failure. `encode` is picklable and gives JSON data."""
+    """Tasks of a writer to its results as JSON texts.
+
+    `encode` is picklable, and gives JSON data, or None for a failure.
+    """
 
     config: IndexConfig
     writer: str
@@ -87,26 +89,15 @@ class Ask:
     def tasks(self) -> Any:
         return self.here or index_tasks(self.config)
 
-    def results(self, items: list[Any]) -> list[Any]:
-        return self.tasks.run(self.writer, items)  # type: ignore[no-any-return]
-
     def __call__(self, items: list[Any]) -> list[str | None]:
-        return [None if result is None else json.dumps(self.encode(result)) for result in self.results(items)]
+        rows = map(self.encode, self.tasks.run(self.writer, items))
+        return [None if row is None else json.dumps(row) for row in rows]
 
     def spent(self) -> dict[str, Counter[str]]:
         """Return what was spent since the last call, by writer."""
         usage = dict(self.tasks.usage)
         self.tasks.usage.clear()
         return usage
-
-
-@dataclass(frozen=True)
-class Extract(Ask):
-    """Passages to JSON texts of what a model extracts from them."""
-
-    def results(self, items: list[Passage]) -> list[Any]:
-        extractor = make_extractor(self.config.extract, lambda: self.tasks)
-        return extractor.extract(items, [PassageText((), ())] * len(items))
 
 
 def index_tasks(config: IndexConfig) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -10,15 +9,14 @@ from annotated_types import Ge, Le
 
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import QUOTED, Answer, ReaderTask
-from gnnrag.roles.reader import BORNE_OUT, PromptedReader, Sentences, places_of
+from gnnrag.roles.reader import BORNE_OUT, Evidence, PromptedReader, Sentences
 from gnnrag.roles.tables import TABLE
 from gnnrag.roles.tuned.reader import LIKELIEST, OfflineReader
 from gnnrag.session import Session
 from gnnrag.text.normalise import lower_words
 from gnnrag.text.questions import answer_style
 from gnnrag.text.sentences import split_sentences
-from gnnrag.text.support import Said, content_stems, inverse_frequencies, said, support, without_citations
-from gnnrag.types import Passage
+from gnnrag.text.support import Said, content_stems, said, without_citations
 
 # Models below two billion parameters answer what the passages do not say, in words that stand there: with .5, 26 of the
 # 76 answers of a 1.5B to `tests/own_corpus` were false.
@@ -57,23 +55,21 @@ class CheckedReader(PromptedReader):
             return worded
         return replace(own, flags=(*own.flags, *(flag for flag in worded.flags if flag != "abstained")))
 
-    def kept(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
+    def kept(self, sentences: Sentences, evidence: Evidence) -> Sentences:
         least = self.least_support
         if least is None:
             least = BORNE_OUT_SMALL if self.backend.wants_small else BORNE_OUT
-        return borne_out(sentences, passages, least)
+        return borne_out(sentences, evidence, least)
 
 
-def borne_out(sentences: Sentences, passages: Sequence[Passage], least: float) -> Sentences:
+def borne_out(sentences: Sentences, evidence: Evidence, least: float) -> Sentences:
     """Return the sentences that a passage bears out, each with those of its passages that do, or else the first one.
 
     To bear it out, three sentences in a row, with the title, have at least the share `least` of its words by inverse
     document frequency, its numbers and names, and deny something where it does. The first word is a name, too, unless
     a passage has it in lower case.
     """
-    weight = inverse_frequencies(passage.content for passage in passages)
-    places = [places_of(passage) for passage in passages]
-    common = frozenset(word for passage in passages for word in passage.text.split() if word.islower())
+    common = frozenset(word for passage in evidence.passages for word in passage.text.split() if word.islower())
 
     def read(sentence: str) -> Said:
         first = sentence.split()[0].strip(",;:")
@@ -85,8 +81,8 @@ def borne_out(sentences: Sentences, passages: Sequence[Passage], least: float) -
         parts = [part for each in split_sentences(text) if (part := read(each)).stems]
         by = [
             number
-            for number, each in enumerate(places, start=1)
-            if parts and all(support(part, each, weight) >= least for part in parts)
+            for number in range(1, len(evidence.passages) + 1)
+            if parts and all(evidence.support(part, number) >= least for part in parts)
         ]
         if by:
             kept.append((text, tuple(n for n in numbers if n in by) or (by[0],)))

@@ -98,10 +98,11 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
                 sentences, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
             except MalformedError:
                 return Answer("", flags=("reader_failed",))
-        answer = cited_answer(self.kept(sentences, task.passages), task.passages)
+        evidence = Evidence(task.passages)
+        answer = cited_answer(self.kept(sentences, evidence), evidence)
         return replace(answer, flags=(*flags, *answer.flags, *(() if answer.text else ("abstained",))))
 
-    def kept(self, sentences: Sentences, passages: Sequence[Passage]) -> Sentences:
+    def kept(self, sentences: Sentences, evidence: Evidence) -> Sentences:
         """Return which sentences of a reply are said, with the numbers of their passages: here all of them."""
         return sentences
 
@@ -174,8 +175,20 @@ def parse_cited(text: str, count: int, question: str = "", is_strict: bool = Tru
     return [(each, tuple(n for n in numbers if 1 <= n <= count)) for each, numbers in sentences]
 
 
-def places_of(passage: Passage) -> list[Said]:
-    """Return what each run of up to three sentences of a passage says together with the title."""
+class Evidence:
+    """What each run of up to three sentences of some passages says, together with the title."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.passages = passages
+        self._weight = inverse_frequencies(passage.content for passage in passages)
+        self._places = [_places_of(passage) for passage in passages]
+
+    def support(self, statement: Said, number: int) -> float:
+        """Return how much of a statement the passage of a number, from 1, supports; NaN: it has no stems."""
+        return support(statement, self._places[number - 1], self._weight)
+
+
+def _places_of(passage: Passage) -> list[Said]:
     title = said(passage.title)
     return [
         Said(place.stems | title.stems, place.numbers | title.numbers, place.names | title.names, place.is_negated)
@@ -183,17 +196,15 @@ def places_of(passage: Passage) -> list[Said]:
     ]
 
 
-def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Sequence[Passage]) -> Answer:
+def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], evidence: Evidence) -> Answer:
     """Return the answer that sentences make; one that no passage it names bears out counts as `unsupported`."""
-    weight = inverse_frequencies(passage.content for passage in passages)
-    places = [places_of(passage) for passage in passages]
     citations, sentences = [], list(sentences)
     for text, numbers in sentences:
         # Of several sentences in one each must be there.
-        shares = [[support(said(each), places[n - 1], weight) for n in numbers] for each in split_sentences(text)]
+        shares = [[evidence.support(said(each), n) for n in numbers] for each in split_sentences(text)]
         shares = [row for row in shares if row and not math.isnan(row[0])]  # nan: of words that say nothing
         is_held = bool(numbers) and all(max(row) >= BORNE_OUT for row in shares)
-        named = tuple(passages[n - 1].id for n in numbers)
+        named = tuple(evidence.passages[n - 1].id for n in numbers)
         by = tuple(id_ for i, id_ in enumerate(named) if any(row[i] >= BORNE_OUT for row in shares) or not shares)
         citations.append(Citation(text, named, by, is_held))
     flags = tuple("unsupported" for each in citations if not each.supported)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gnnrag.config import DataConfig, IndexConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.parts import build, part_from_settings
 from gnnrag.retrievers.base import Retriever
@@ -26,8 +27,11 @@ class OpenSet:
     @cached_property
     def questions(self) -> dict[str, Question]:
         """The questions by id, without those that the settings leave out."""
-        left_out = {*self.config.leave_out}
-        return {question.id: question for question in self.data.questions if question.id not in left_out}
+        questions = {question.id: question for question in self.data.questions}
+        for id_ in self.config.leave_out:
+            if questions.pop(id_, None) is None:
+                raise ConfigError(f"sets.{self.name}.leave_out: the set has no question {id_!r}")
+        return questions
 
     @property
     def texts(self) -> dict[str, str]:

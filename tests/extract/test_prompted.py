@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from gnnrag.errors import BudgetError, LLMError, NotGivenError
-from gnnrag.extract.prompted import PromptedExtractor
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
 from gnnrag.index_config import ExtractConfig, RoleConfig
@@ -99,7 +98,7 @@ def test_failed_passages_end_the_build_and_are_asked_for_again(tmp_path, asked):
 
 
 def test_a_spend_limit_stops_the_build_and_what_was_done_is_kept(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(PromptedExtractor, "batch_size", 2)
+    monkeypatch.setattr("gnnrag.roles.writers.tasks.BATCH", 2)
     with pytest.raises(BudgetError, match=r"index\.max_calls=4 is used up \(4\)"):
         build(tmp_path, settings=settings(max_calls=4), names=["extraction"])
     assert len(asked) == 4

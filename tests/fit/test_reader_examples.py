@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import window_maker
@@ -82,6 +83,13 @@ def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_pa
         passages = [w.passage for w in drawn.item.windows]
         assert passages[0] == 1 and len(passages) == 2 and passages[1] in (0, 3)
         assert drawn.spans[:, 1:].tolist() == example.spans[:, 1:].tolist() and not drawn.spans[:, 0].any()
+
+
+def test_what_is_left_out_must_exist() -> None:
+    own = ReaderSetConfig(leave_out=["q0", "p1"])
+    opened: Any = SimpleNamespace(passages=[], questions=[Question("q0", "?", ("x",))])
+    with pytest.raises(ConfigError, match=r"sets\.toy\.leave_out.*'p1'"):
+        ReaderSet("toy", own, opened, *[None, None, {}]).divide(FoldConfig(), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [{"held_out": 10}, {"halved": "a"}])

@@ -159,6 +159,7 @@ def test_expansions(text: str, queries: tuple[str, ...]) -> None:
         ("Answer: 1\n**Final answer:** 2", "2"),
         ("so it is\n212 km", "212 km"),
         ("so it is\n**Answer:**\n212 km", "212 km"),
+        ('```json\n{"answer": "212 km", "why": "a, b"}\n```', "212 km"),
     ],
 )
 def test_answer_lines(text: str, answer: str) -> None:

@@ -80,44 +80,33 @@ def test_sub_string_match(prediction, answer, as_string, as_tokens):
     assert sub_em_tok(prediction, [answer]) == as_tokens
 
 
-# An answer without a normal form is compared before its articles, or its punctuation, went; letters are a set.
 @pytest.mark.parametrize(
-    "prediction, answer, em, part",
+    "prediction, answer, right",
     [
-        ("A", "A", 1, 1),
-        ("a.", "A", 1, 1),
-        ("(A)", "A", 1, 1),
-        ("B", "A", 0, 0),
-        ("", "A", 0, 0),
-        ("a concave lens", "A", 0, 0),
-        ("The answer is A.", "A", 0, 1),
-        ("B", "A, B", 0, 0),
-        ("A", "A, B", 0, 0),
-        ("B and A", "A, B", 1, 1),
-        ("A; B; C", "A, B", 0, 1),
-        ("[D]", "A/D", 0, 0),
-        ("The The", "The The", 1, 1),
-        ("an", "The", 0, 0),
-        ("anything", "The", 0, 0),
-        ("", "the", 0, 0),
-        ("+", "+", 1, 1),
-        ("-", "+", 0, 0),
-        ("!!", "?", 0, 0),
-        ("A+.", "A+", 1, 1),
-        ("A", "A+", 0, 0),
-        ("A-", "A+", 0, 0),
-        ("C-", "C+", 0, 0),
-        ("C#", "C++", 0, 0),
-        ("N/A", "A", 0, 0),
-        ("", "…", 0, 0),
-        ("the", "Paris", 0, 0),
+        ("A", "A", 1),
+        ("a.", "A", 1),
+        ("(A)", "A", 1),
+        ("B", "A", 0),
+        ("", "A", 0),
+        ("a concave lens", "A", 0),
+        ("A, B", "A, B", 1),
+        ("B", "A, B", 0),
+        ("A", "A, B", 0),
+        ("The The", "The The", 1),
+        ("an", "The", 0),
+        ("", "the", 0),
+        ("+", "+", 1),
+        ("-", "+", 0),
+        ("!!", "?", 0),
+        ("A+.", "A+", 1),
+        ("A", "A+", 0),
+        ("A-", "A+", 0),
+        ("", "…", 0),
+        ("the", "Paris", 0),
     ],
 )
-def test_an_answer_that_normalises_to_nothing_is_still_one(prediction, answer, em, part):
-    assert exact_match(prediction, [answer]) == em
-    assert (sub_em(prediction, [answer]), sub_em_tok(prediction, [answer])) == (part, part)
-    assert (f1(prediction, [answer]) == 1.0) == bool(em)
-    assert f1(prediction, [answer]) in (em, 2 / 3, 0.8), "of sets of letters there is a share"
+def test_an_answer_that_normalises_to_nothing_is_compared_whole(prediction, answer, right):
+    assert {metric(prediction, [answer]) for metric in (exact_match, f1, sub_em, sub_em_tok)} == {right}
 
 
 @given(WORDS, WORDS, st.sampled_from(["hipporag", "hotpot", "squad"]))

@@ -11,6 +11,7 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles import checked_reader
 from gnnrag.roles.base import QUOTED, Answer, ReaderTask
 from gnnrag.roles.checked_reader import CheckedReader, borne_out
+from gnnrag.roles.reader import Evidence
 from gnnrag.roles.tables import TABLE
 from gnnrag.roles.tuned.reader import LIKELIEST
 from gnnrag.types import Passage, Question
@@ -36,7 +37,7 @@ PIERS = (
     ],
 )
 def test_only_what_a_passage_bears_out_is_said(text: str, named: tuple[int, ...], by: tuple[int, ...] | None) -> None:
-    assert borne_out([(text, named)], PIERS, 0.5 if "Falk" in text else 0.95) == ([(text, by)] if by else [])
+    assert borne_out([(text, named)], Evidence(PIERS), 0.5 if "Falk" in text else 0.95) == ([(text, by)] if by else [])
 
 
 OWN = Answer("1911", ("b",), 0.9, LIKELIEST)

@@ -13,7 +13,7 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.quoting import Quoter
-from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
+from gnnrag.roles.reader import Evidence, PromptedReader, cited_answer, parse_cited
 from gnnrag.text.questions import answer_style
 from gnnrag.types import Passage, Question
 from tests.helpers.roles import Asked, ask
@@ -134,12 +134,12 @@ def test_replies_are_read_strictly(text: str) -> None:
 def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_out() -> None:
     passages = (replace(GUIDE[0], text="Peat is not burned in towns. The bank is 12 metres high."),)
     held = {
-        text: cited_answer([(text, (1,))], passages).citations[0].supported
+        text: cited_answer([(text, (1,))], Evidence(passages)).citations[0].supported
         for text in ("Peat is not burned in towns.", "Peat is burned in towns.", "The bank is 12 metres high.",
                      "The bank is 13 metres high.")
     }  # fmt: skip
     assert list(held.values()) == [True, False, True, False]
-    assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
+    assert not cited_answer([("Peat is not burned in towns.", ())], Evidence(passages)).citations[0].supported
 
 
 def test_sentences_of_one_source_in_a_row_share_a_mark() -> None:

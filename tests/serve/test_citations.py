@@ -21,7 +21,7 @@ from gnnrag.datasets.jsonl import Skips, load_passages
 from gnnrag.roles.base import Answer as Read
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.quoting import Quoter
-from gnnrag.roles.reader import cited_answer
+from gnnrag.roles.reader import Evidence, cited_answer
 from gnnrag.roles.tables import TableReader
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.text.normalise import words
@@ -75,7 +75,7 @@ def read(rng: random.Random, index: Any, context: tuple[Passage, ...]) -> tuple[
         sentences = [rng.choice(split_sentences(rng.choice(context).text)) for _ in range(rng.randint(1, 5))]
         numbers = [rng.sample(range(1, len(context) + 1), min(len(context), rng.randint(0, 2))) for _ in sentences]
         plain = [re.sub(r" ?\[[\d, ]+\]", "", " ".join(sentence.split())) for sentence in sentences]
-        return kind, cited_answer(zip(plain, map(tuple, numbers), strict=True), context)
+        return kind, cited_answer(zip(plain, map(tuple, numbers), strict=True), Evidence(context))
     if kind == "table":
         task = ReaderTask(Question("q", rng.choice(ON_TABLES)), context, "", None)
         if (said := TableReader(index).answer(task)) is not None:

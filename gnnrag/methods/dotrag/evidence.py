@@ -49,8 +49,8 @@ def unite(dots: Sequence[Dot]) -> Findings:
     """Return what all DOTs found. The anchors of a DOT without neighbours are paths of their own."""
     accepted = [path for dot in dots for path in dot.accepted]
     for dot in dots:
-        if dot.region.is_isolated:
-            accepted += [AcceptedPath((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
+        if dot.is_isolated:
+            accepted += [AcceptedPath((a,), False, 0.0, "no neighbours", dot.number) for a in dot.near.anchors]
     return aggregate(accepted, by_support=len(dots) > 1)
 
 

@@ -39,35 +39,6 @@ MAX_EXTENDED = 5000  # paths of one pattern
 MIN_CONFIDENCE, DUPLICATE_COSINE, FOLLOW_UPS = 0.3, 0.95, 5
 
 
-@dataclass(frozen=True, slots=True)
-class TypeFilter:
-    """Which types a DOT admits and which it passes through."""
-
-    allowed: tuple[str, ...] = ()  # types that may appear; none is no filter
-    terminal: tuple[str, ...] = ()  # types of the answer
-    through: tuple[str, ...] | None = None  # types paths may pass through; None: allowed, not terminal
-
-    @property
-    def passable(self) -> tuple[str, ...] | None:
-        """Types that are passed through; None is every type."""
-        if self.through is not None:
-            return self.through
-        return tuple(kind for kind in self.allowed if kind not in self.terminal) if self.allowed else None
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """The region of a DOT."""
-
-    near: Neighbourhood
-    filter: TypeFilter
-
-    @property
-    def is_isolated(self) -> bool:
-        """Whether no anchor has a neighbour in the graph."""
-        return not self.near.adjacency.degree[list(self.near.anchors)].any()
-
-
 class TypedGraph:
     """A knowledge graph whose nodes can be picked by type."""
 
@@ -91,23 +62,25 @@ class TypedGraph:
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
     def region(
-        self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scope: np.ndarray | None = None
-    ) -> Region:
+        self, anchors: Sequence[int], rules: Any, settings: Any, scope: np.ndarray | None = None
+    ) -> Neighbourhood:
         """Grow the region of a DOT from its anchors, which are inside whatever their type.
 
-        Nodes of terminal-only types end paths and do not continue them; nor do hubs, unless the rules name their type
-        as passable. `settings` are those of `DotRAG`. `scope` (num_entities,) bool: entities that may appear.
+        Nodes of the answer's types end paths, and so do hubs, unless the rules name their type as one to pass. `rules`
+        are `DotRules`, `settings` those of `DotRAG`. `scope` (num_entities,) bool: entities that may appear.
         """
-        degree, named = self.adjacency.degree, self.of_types(wanted.through or ())
-        shut = np.zeros(len(degree), dtype=bool)
+        types = rules.allowed_types if settings.type_filter == "rules" else ()
+        terminal, through = (rules.terminal_types, rules.through_types) if settings.terminal_only else ((), None)
+        shut = np.zeros(self.graph.num_entities, dtype=bool)
         if settings.hub_degree is not None:
-            shut = (degree > settings.hub_degree) & ~named
-        if wanted.passable is not None:
-            shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
-        allowed = self.of_types(wanted.allowed) if wanted.allowed else scope
-        if wanted.allowed and scope is not None:
+            shut = (self.adjacency.degree > settings.hub_degree) & ~self.of_types(through or ())
+        if through is None:  # what is allowed and does not end paths; without a filter every type
+            through = [kind for kind in types if kind not in terminal] if types else terminal
+        shut |= self.of_types(terminal) & ~self.of_types(through)
+        allowed = self.of_types(types) if types else scope
+        if types and scope is not None:
             allowed = allowed & scope
-        return Region(grow(self.adjacency, list(anchors), settings.hops, allowed, shut), wanted)
+        return grow(self.adjacency, list(anchors), settings.hops, allowed, shut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +97,7 @@ class Dot:
 
     number: int  # position among the DOTs of the question
     concept: str  # what its anchors stand for
-    region: Region
+    near: Neighbourhood  # its region
     rules: Any  # `DotRules`, for the judge; not read here
     graph: KnowledgeGraph
     settings: Any  # those of `DotRAG`
@@ -164,7 +137,7 @@ class Dot:
         `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
         of equal length are ordered by the mean similarity of their edges, minus a penalty for hubs on the way.
         """
-        s, near = self.settings, self.region.near
+        s, near = self.settings, self.near
         scores = node_scores(near, nodes, relations if s.node_score == "relations" else None)
         floor = MIN_COSINE if s.early_stop else -math.inf
         targets = candidates(near, scores, self.visited, s.top_nodes or (50 if self.many else 20), floor)
@@ -218,15 +191,20 @@ class Dot:
         return len(new)
 
     @property
+    def is_isolated(self) -> bool:
+        """Whether no anchor has a neighbour in the graph."""
+        return not self.near.adjacency.degree[list(self.near.anchors)].any()
+
+    @property
     def has_unvisited(self) -> bool:
         """Whether a node is left that was no destination yet."""
-        left = self.region.near.mask.copy()
-        left[[*self.region.near.anchors, *self.visited]] = False
+        left = self.near.mask.copy()
+        left[[*self.near.anchors, *self.visited]] = False
         return bool(left.any())
 
     def _leads_on(self, node: int) -> bool:
-        near = self.region.near
-        around = near.adjacency.neighbours_of(node)
+        near = self.near
+        around = near.adjacency.distinct[node]
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(
@@ -238,7 +216,7 @@ class Dot:
         models = [path for path in accepted if path.complete == is_complete]
         if not models or 2 * len(accepted) <= len(shown):
             return []
-        paths = islice(matching_paths(self.region.near, self.graph, pattern), MAX_EXTENDED) if is_complete else members
+        paths = islice(matching_paths(self.near, self.graph, pattern), MAX_EXTENDED) if is_complete else members
         confidence = sum(path.confidence for path in models) / len(models)
         why = f"as {models[0].why}" if models[0].why else "same pattern"
         per_end: dict[int, int] = {}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from gnnrag.parts import part
-from gnnrag.prompts import SMALL
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.parsing import (
     MalformedError,
@@ -21,7 +19,7 @@ from gnnrag.roles.parsing import (
     strip_markup,
     strip_thinking,
 )
-from gnnrag.roles.prompting import PromptedPart, Prompter
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem, Triple, bracketed, read_triples, render_history, render_triples
 from gnnrag.text.tokens import estimate_tokens
@@ -163,21 +161,16 @@ def parse_triples(text: str) -> list[Triple]:
 
 
 def parse_free(text: str) -> str:
-    """Return a reply without its thinking; MalformedError where nothing is left."""
-    if not (text := strip_thinking(text)):
+    """Return a reply without its thinking; of a JSON object its texts, a line each, `answer` last.
+
+    MalformedError where nothing is left.
+    """
+    text = strip_thinking(text)
+    if isinstance(value := json_value(strip_markup(text)), dict):
+        text = "\n".join(str(value[name]) for name in sorted(value, key=lambda name: name == "answer")).strip()
+    if not text:
         raise MalformedError("empty reply")
     return text
-
-
-def free_of(prompter: Prompter) -> Callable[[str], str]:
-    """Return how replies to a prompter are read: small models are asked for JSON, whose texts are the reply."""
-    return parse_texts if prompter.prompt.name.endswith(SMALL) else parse_free
-
-
-def parse_texts(text: str) -> str:
-    """Return the texts of a reply in JSON, a line each, or another reply as it is."""
-    value = json_value(text := parse_free(text))
-    return parse_free("\n".join(map(str, value.values()))) if isinstance(value, dict) else text
 
 
 def parse_verdict(text: str, released: bool = False) -> EvidenceVerdict:
@@ -269,7 +262,7 @@ class PromptedGrounder(PromptedPart[SubQueryTask, TextResult]):
             outcome = await self._triples.ask(session, values, parse_triples)
             query, failure = render_triples(outcome.value or ()), outcome.failure
         else:
-            reply = await self._text.ask(session, values, free_of(self._text))
+            reply = await self._text.ask(session, values, parse_free)
             query, failure = " ".join((reply.value or "").split()), reply.failure
         if failure:
             return TextResult(task.query, flags=("grounder_failed",))
@@ -286,8 +279,7 @@ class PromptedSubAnswerer(PromptedPart[SubQueryTask, TextResult]):
         history = render_history(task.history, labels=task.labels)
         context = "\n\n".join(text for text in (history, task.context) if text)
         values = {"context": notes_element(context), "query": inline(task.query)}
-        free = free_of(self.prompters[0])
-        outcome = await self.ask(session, values, lambda text: need_answer(free(text), task.query))
+        outcome = await self.ask(session, values, lambda text: need_answer(parse_free(text), task.query))
         return TextResult(flags=("sub_answerer_failed",)) if outcome.value is None else TextResult(outcome.value)
 
 
@@ -305,7 +297,7 @@ class PromptedRefiner(PromptedPart[SubQueryTask, TextResult]):
     async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         prompter = self._text if task.side == "semantic" else self._triples
         values = {"query": inline(task.query), "context": task.view.shown()}
-        outcome = await prompter.ask(session, values, free_of(prompter))
+        outcome = await prompter.ask(session, values, parse_free)
         if outcome.value is None:
             return TextResult(flags=("refiner_failed",))
         passages = task.view.passages if task.side == "semantic" else ()
@@ -328,7 +320,7 @@ class PromptedDrafter(PromptedPart[ContextTask, Draft]):
         prompter = self._line if task.answer_line else self._plain
 
         def parse(text: str) -> Draft:
-            draft = parse_draft(free_of(prompter)(text), task.answer_line)
+            draft = parse_draft(text, task.answer_line)
             need_answer(draft.answer, task.question.text)
             return draft
 
@@ -345,7 +337,7 @@ class PromptedEvidenceCheck(PromptedPart[ContextTask, Check]):
 
     async def __call__(self, task: ContextTask, session: Session) -> Check:
         def parse(text: str) -> Check:
-            analysis = free_of(self.prompters[0])(text)
+            analysis = parse_free(text)
             verdict = parse_verdict(analysis, task.released)
             if verdict == "unknown":
                 raise MalformedError("neither yes nor no")

@@ -165,8 +165,6 @@ HEADER = "id|title|occurrence weight|content|rank\n"
 
 @dataclass(frozen=True)
 class GlobalAnswer:
-    """The result of a global search."""
-
     text: str  # `NO_DATA` where no point was positive
     points: tuple[Point, ...]  # all positive points, best first
     reports: Mapping[int, str]  # by position: those read, of the best points first, with that point's text
