@@ -72,7 +72,6 @@ HOMES: Mapping[tuple[str, str], str] = {
     ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
     ("role", "keywords"): "gnnrag.retrievers.keywords",
     ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
-    ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
     ("role", "reader.checked"): "gnnrag.roles.checked_reader",
     ("role", "reader.offline"): "gnnrag.roles.tuned.reader",
     **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
