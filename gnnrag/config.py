@@ -96,17 +96,6 @@ class RunConfig(TrackingConfig):
 
 
 @dataclass
-class LongAnswersConfig:
-    """How to score questions whose reference answers are a sentence or more, or that have no gold passages."""
-
-    # score this many tokens of the retrieved passages, best first: the same budget for all methods
-    context_tokens: Annotated[int, Ge(1)] = 1_000
-    tokenizer: str = "estimate"  # 4 bytes a token; else a folder with tokenizer.json, or a name of the hub
-    # truncate answers to so many words, to compare them at equal length; null: whole answers
-    answer_words: Annotated[int, Ge(1)] | None = None
-
-
-@dataclass
 class AnswerConfig:
     style: Literal["short", "sentence", "long"] | None = None  # null: by the question's kind
     words: Annotated[int, Ge(1)] | None = None  # most words of a long answer; null: 120
@@ -116,7 +105,7 @@ class AnswerConfig:
 class MetricsConfig:
     ks: list[Annotated[int, Ge(1)]] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
     f1_variant: Literal["hipporag", "hotpot", "squad"] = "hipporag"
-    long: LongAnswersConfig = field(default_factory=LongAnswersConfig)
+    answer_words: Annotated[int, Ge(1)] | None = None  # long answers are cut to so many, to compare them at one length
 
 
 @dataclass

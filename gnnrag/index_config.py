@@ -48,15 +48,11 @@ class TextConfig:
     language: str = "blank:en"
     phrase_rules: Literal["clean", "official"] = "clean"  # needs a tagger
     splitter: Literal["rules", "blingfire"] = "rules"  # of sentences; blingfire: MGranRAG's, needs the extra `spacy`
-    # merge: the title is glued to the first sentence; own: a sentence of its own
-    title_mode: Literal["merge", "own"] = "merge"
 
 
 @dataclass
 class LexicalConfig:
     language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
-    # simple: words between blanks and marks; of scripts without blanks both see pairs of characters
-    tokenizer: Literal["simple", "whitespace"] = "simple"
 
 
 @dataclass
@@ -86,9 +82,6 @@ class ExtractConfig:
 class GraphConfig:
     # hipporag: as released, ASCII only; unicode: letters of every script
     norm: Literal["hipporag", "unicode"] = "hipporag"
-    # What is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c; statement: head and relation alone,
-    # which the facts of one sentence share; auto: statement where relations are sentences, else tuple.
-    fact_text: Literal["auto", "tuple", "plain", "statement"] = "auto"
     synonym_threshold: float = 0.8  # least cosine of two names that are joined
     synonym_max: int = 101  # most such edges that start at one name
 
@@ -124,11 +117,8 @@ class CommunityConfig:
     # released: the largest component only; fixed: all, the smallest in buckets of ten entities
     profile: Literal["fixed", "released"] = "fixed"
     max_cluster_size: Annotated[int, Ge(1)] = 10  # larger communities are split further
-    resolution: Annotated[float, Gt(0)] = 1.0  # of the modularity
-    randomness: Annotated[float, Gt(0)] = 0.001  # of the refinement
     report_words: int = 2000  # most words of a report
     report_tokens: int = 8000  # most tokens a report is written from
-    vector_level: int = 2  # reports of this level and above (0 is the top) get vectors
 
 
 @dataclass

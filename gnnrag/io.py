@@ -144,11 +144,6 @@ def well_formed_json(value: Any) -> Any:
     return value
 
 
-def markdown(text: str) -> str:
-    """Return text as the content of a cell of a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one where there is none, or it is broken."""
     try:
@@ -242,7 +237,6 @@ def difference(found: Any, expected: Any, name: str = "") -> str:
 
 # ------------------------------------------------------------------------------------------------------------ weights
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write named tensors as safetensors."""
     from safetensors.torch import save
 
     write_atomic(path, save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))

@@ -72,7 +72,6 @@ HOMES: Mapping[tuple[str, str], str] = {
     ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
     ("role", "keywords"): "gnnrag.retrievers.keywords",
     ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
-    ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
     ("role", "reader.checked"): "gnnrag.roles.checked_reader",
     ("role", "reader.offline"): "gnnrag.roles.tuned.reader",
     **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
@@ -159,7 +158,6 @@ def _modules(place: str) -> list[str]:
 
 
 def names(kind: str) -> list[str]:
-    """Return the names of all parts of a kind."""
     places = {place for (kind_, _), place in HOMES.items() if kind_ == kind}
     for place in sorted({*places, PACKAGES[kind]}):
         for module in _modules(place):

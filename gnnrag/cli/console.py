@@ -17,8 +17,7 @@ from rich.table import Table
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError
-from gnnrag.io import markdown
-from gnnrag.metrics.long_answers import TEXT
+from gnnrag.metrics.long_answers import COVERAGE, TEXT
 from gnnrag.metrics.replies import KINDS, SPENT, is_error, total
 from gnnrag.metrics.retrieval import is_node_metric
 from gnnrag.metrics.statistics import with_interval
@@ -26,7 +25,6 @@ from gnnrag.types import OnProgress
 
 Settings = Annotated[list[str], typer.Argument(metavar="[CONFIG] [key=value ...]", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="print Markdown")]
 SAMPLE = "configs/evaluate/sample.yaml"
 
 
@@ -87,13 +85,6 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: s
     return out.getvalue().rstrip()
 
 
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as a Markdown table; nothing inside a cell ends it."""
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
-    first, second, *rest = [" | ".join(map(markdown, line)) for line in lines]
-    return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
-
-
 COLUMNS = (  # heading, metric, digits
     ("Recall@2", "retrieval/recall@2", 3),
     ("Recall@5", "retrieval/recall@5", 3),
@@ -105,7 +96,7 @@ COLUMNS = (  # heading, metric, digits
     ("resolved F1", "retrieval/resolved_f1", 3),
     ("EM", "answer/em", 3),
     ("F1", "answer/f1", 3),
-    ("coverage", "text/context_coverage_lexical", 3),
+    ("coverage@1000", COVERAGE, 3),
     ("ROUGE-L", "text/rouge_l", 3),
     ("cosine", "text/cosine_embedding", 3),
     ("words", "text/words", 0),
@@ -121,10 +112,9 @@ def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = ""
     runs = list(runs)
     columns = []
     for heading, key, digits in COLUMNS:  # nodes, gold passages, long answers: only where a run has figures of them
-        keys = {name for _, metrics in runs for name in metrics if name == key or name.startswith(f"{key}@")}
-        if key.startswith(TEXT) or is_node_metric(key):
-            columns += [(heading + name.removeprefix(key), name, digits) for name in sorted(keys) if "_ci" not in name]
-        elif "/" not in key or not keys or any(metrics.get(key) is not None for _, metrics in runs):
+        there = [metrics[key] for _, metrics in runs if key in metrics]
+        is_rare = key.startswith(TEXT) or is_node_metric(key)
+        if there if is_rare else "/" not in key or not there or any(value is not None for value in there):
             columns.append((heading, key, digits))
     replies = {name: metrics["replies"] for name, metrics in runs if metrics.get("replies")}
     has_bad = any(total(section)[0] for section in replies.values())

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnnrag.cli.console import AsJson, AsMarkdown, markdown_table, metrics_table, note, plain_table, progress_bar, split
+from gnnrag.cli.console import AsJson, metrics_table, note, plain_table, progress_bar, split
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
 from gnnrag.metrics.comparison import differences, load_runs, main_metrics
@@ -78,7 +78,6 @@ def reproduce(
     ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
     as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
 ) -> int:
     """Reproduce a table or figure of a paper: run its rows and print them beside the published figures; or your own.
 
@@ -89,7 +88,6 @@ def reproduce(
     Without overrides the rows ask the paper's models. Runs of a training go to the rows that ask that part: gnn=RUN,
     verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it.
     """
-    form = "json" if as_json else "markdown" if as_markdown else ""
     trained, others = split_trained(settings)
     source, overrides = split(others)
     if source is None:
@@ -105,7 +103,7 @@ def reproduce(
         return 0
     with _row_progress() as callbacks:
         results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
-    print(shown(spec, results, form))
+    print(as_json_text(spec, results) if as_json else shown(spec, results))
     return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
 
 
@@ -130,14 +128,10 @@ def retitled(spec: Table, changes: Sequence[str]) -> Table:
     return replace(spec, title=f"{spec.title} [here with {' '.join(items)}]") if items else spec
 
 
-def shown(spec: Table, results: Sequence[Result], form: str = "") -> str:
-    """Return the results as `json`, `markdown`, or for people, with what a reader should know below the table."""
-    if form == "json":
-        return as_json_text(spec, results)
+def shown(spec: Table, results: Sequence[Result]) -> str:
+    """Return the results for people, with what a reader should know below the table."""
     headings, rows = cells(spec, results)
     questions = max((r.questions for r in results), default=0)
     title = f"{spec.title}: {questions} questions" if questions else spec.title
     title += "; published figures in brackets" if spec.paper else ""
-    if form == "markdown":
-        return "\n".join([title, "", markdown_table(headings, rows), "", *notes(spec, results)])
     return "\n".join([plain_table(headings, rows, title, width=180), *notes(spec, results)])

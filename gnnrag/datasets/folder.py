@@ -91,8 +91,8 @@ def load_documents(
     """Return the passages of all documents below `path`, or of the one file `path`; `reader` is one to use again.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl`, at any depth, are not documents. Left out and
-    recorded in `skips`: files that cannot be read within the limits of `child.DocumentReader`, other types, links that
-    lead out of the folder, documents without text.
+    recorded in `skips`: files that cannot be read within the limits of `child.DocumentReader`, other types, documents
+    without text.
 
     The metadata of a passage are `source` (as in its id), `folder` (empty for the top one), `date` (which the document
     states, else of the file's last change), `page` (the first one), and its own fields (`metadata.own_fields`).
@@ -110,8 +110,8 @@ def load_documents(
             name = well_formed(os.fsencode(relative).decode("utf-8", "backslashreplace"))
             report = FileReport(name)
             reports.append(report)
-            if problem := _unusable(relative, name, documents):
-                report.state, report.why = "skipped", [problem]
+            if Path(relative).suffix.lower() not in SUFFIXES:
+                report.state, report.why = "skipped", ["unsupported file type"]
             else:
                 passages = _read(reader, root / relative, report)
                 if report.state != "skipped":
@@ -120,18 +120,9 @@ def load_documents(
                 skips.add(reason, name)
             progress("files", 1, len(files))
     if not any(documents.values()):
-        seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
+        seen = f" What is there: {'; '.join(skips.remarks())}" if skips.by_reason else " It is empty."
         raise DataError(path, f"holds no documents with text ({', '.join(sorted(SUFFIXES))}).{seen}")
     return Folder(documents, tuple(reports))
-
-
-def _unusable(relative: str, name: str, documents: Collection[str]) -> str:
-    """Return why a file is not opened; empty where it can be."""
-    if Path(relative).suffix.lower() not in SUFFIXES:
-        return "unsupported file type"
-    if any("\udc80" <= character <= "\udcff" for character in relative):
-        return "file name is not UTF-8"
-    return "another file has the same name, its accents written otherwise" if name in documents else ""
 
 
 def _read(reader: DocumentReader, path: Path, report: FileReport) -> list[Passage]:
@@ -160,7 +151,6 @@ def _read(reader: DocumentReader, path: Path, report: FileReport) -> list[Passag
 
 def _files(root: Path, skips: Skips) -> Iterator[str]:
     """Yield relative paths with forward slashes, so that ids are the same on every system."""
-    inside = root.resolve()
     for folder, folders, names in os.walk(root):  # links to folders are not followed
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -168,7 +158,7 @@ def _files(root: Path, skips: Skips) -> Iterator[str]:
             if name.startswith(".") or (name.startswith("questions.") and name.endswith(".jsonl")):
                 continue
             relative = path.relative_to(root).as_posix()
-            if path.is_file() and path.resolve().is_relative_to(inside):
+            if path.is_file():
                 yield relative
             else:
-                skips.add("no regular file, or a link out of the folder", relative)
+                skips.add("no regular file", relative)

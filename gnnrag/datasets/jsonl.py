@@ -30,16 +30,11 @@ Filled = Annotated[str, StringConstraints(pattern=r"\S")]
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (1-based line, object) of lines that are not blank. DataError: unreadable, or a line that is no object."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if raw.strip():
-                    row = _parse(path, decode_utf8(path, raw, number), number)
-                    if not isinstance(row, dict):
-                        raise DataError(path, f"is a JSON {type(row).__name__}, and no object {{...}}", number)
-                    yield number, row
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    for number, line in read_lines(path):
+        row = _parse(path, line, number)
+        if not isinstance(row, dict):
+            raise DataError(path, f"is a JSON {type(row).__name__}, and no object {{...}}", number)
+        yield number, row
 
 
 def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -139,13 +134,13 @@ class Skips:
         """Record that `name` (a file, passage or question) was left out, and why."""
         self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
 
-    def frozen(self) -> dict[str, tuple[str, ...]]:
-        return {reason: tuple(names) for reason, names in self.by_reason.items()}
-
-    def summary(self, shown: int = 5) -> str:
-        """Return one line for an error message: counts by reason with the first names."""
-        parts = (f"{len(names)} x {reason}: {', '.join(names[:shown])}" for reason, names in self.by_reason.items())
-        return "; ".join(parts)
+    def remarks(self) -> tuple[str, ...]:
+        """Return what was left out, with the first names, and the notes: a line each."""
+        lines = []
+        for reason, names in self.by_reason.items():
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            lines.append(f"skipped {len(names)}: {reason} ({shown})")
+        return (*lines, *self.notes)
 
 
 def new_id(seen: dict[str, object], name: str, content: object, skips: Skips) -> str | None:

@@ -90,7 +90,7 @@ def _extract(passage: Passage, text: PassageText) -> Extraction:
     topic = title if phrase_key(title) else next(iter(mentions), "")
     triples: dict[Triple, None] = {}
     for sentence, phrases in zip(text.sentences, rows, strict=True):
-        relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `title_mode="merge"`
+        relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `analyse`
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):
                 triples[topic, relation, phrase] = None
@@ -100,9 +100,8 @@ def _extract(passage: Passage, text: PassageText) -> Extraction:
 
 
 def _opening(title: str, text: PassageText) -> str:
-    """Return a passage's first sentence as one line, without the title that may be glued to it."""
-    rows = text.sentences[1:] if text.sentences[:1] == (title,) and len(text.sentences) > 1 else text.sentences
-    return " ".join(rows[0].removeprefix(f"{title}\n\n").split()) if rows else ""
+    """Return a passage's first sentence as one line, without the title that is glued to it."""
+    return " ".join(text.sentences[0].removeprefix(f"{title}\n\n").split()) if text.sentences else ""
 
 
 # ----------------------------------------------------------------------------------------------- untitled passages

@@ -16,7 +16,7 @@ import numpy as np
 
 from gnnrag.gnn import GNNConfig
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
-from gnnrag.graphs.messages import MessageGraph, gather
+from gnnrag.graphs.messages import MessageGraph
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:
@@ -225,8 +225,9 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
 
 def words_of_passages(graphs: QuestionGraphs, view: QuestionView) -> np.ndarray:
     """Tell which of the passages to look at has which wanted word. Shape (len(view.passages), num_words), bool."""
-    inside, owner = gather(graphs.passage_sentences, view.passages)
-    has = graphs.grounding.stems.presence(graphs.passage_sentences.values[inside], view.wanted)
+    spoken = graphs.passage_sentences
+    owner = np.repeat(np.arange(len(view.passages)), spoken.sizes_of(view.passages))
+    has = graphs.grounding.stems.presence(spoken.at(view.passages), view.wanted)
     out = np.zeros((len(view.passages), has.shape[1]), dtype=bool)
     np.logical_or.at(out, owner, has)
     return out

@@ -57,17 +57,11 @@ class Communities:
         return self.passages.sizes / max(1, self.passages.sizes.max(initial=0))
 
 
-def find_communities(
-    graph: KnowledgeGraph,
-    profile: str = "fixed",
-    max_size: int = 10,
-    resolution: float = 1.0,
-    randomness: float = 0.001,
-) -> Communities:
+def find_communities(graph: KnowledgeGraph, profile: str = "fixed", max_size: int = 10) -> Communities:
     """Cluster a graph into a hierarchy of communities; clusters larger than `max_size` are split further.
 
-    A pair of entities weighs what its relations weigh together; `resolution` and `randomness` as in
-    `hierarchical_leiden`. An edit may change communities anywhere in its component, and none outside of it.
+    A pair of entities weighs what its relations weigh together. An edit may change communities anywhere in its
+    component, and none outside of it.
     """
     ends, _, weights = graph.pairs
     links = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(graph.num_entities, graph.num_entities))
@@ -87,9 +81,7 @@ def find_communities(
         else:
             inner, offset = pairs[of_pairs[i] : of_pairs[i + 1]], len(rows)
             between = np.searchsorted(nodes, ends[inner])
-            for members, parent, level in hierarchical_leiden(
-                between, weights[inner], max_size, resolution, randomness
-            ):
+            for members, parent, level in hierarchical_leiden(between, weights[inner], max_size):
                 rows.append((level, False, tuple(nodes[members].tolist()), parent + offset if parent >= 0 else -1))
     rows += [(0, True, members, -1) for members in _buckets(graph, small)]
     return _gathered(graph, rows)
@@ -126,19 +118,16 @@ def _gathered(graph: KnowledgeGraph, rows: Sequence[tuple[int, bool, tuple[int, 
     )
 
 
-def hierarchical_leiden(
-    ends: np.ndarray, weights: np.ndarray, max_size: int, resolution: float = 1.0, randomness: float = 0.001
-) -> list[tuple[list[int], int, int]]:
+def hierarchical_leiden(ends: np.ndarray, weights: np.ndarray, max_size: int) -> list[tuple[list[int], int, int]]:
     """Cluster as Microsoft GraphRAG does: level 0 is coarsest, what is larger than `max_size` is split again.
 
-    `ends` is (num_edges, 2), distinct undirected pairs, sorted; `weights` positive. A higher `resolution` gives more
-    clusters, a higher `randomness` a freer refinement. Returns the nodes of each cluster, ascending, the cluster that
-    it is part of (-1: none), and its level.
+    `ends` is (num_edges, 2), distinct undirected pairs, sorted; `weights` positive. Returns the nodes of each cluster,
+    ascending, the cluster that it is part of (-1: none), and its level.
     """
     from graspologic_native import hierarchical_leiden as released
 
     rows = [(str(a), str(b), float(w)) for (a, b), w in zip(ends.tolist(), weights.tolist(), strict=True)]
-    options: dict[str, Any] = {"resolution": resolution, "randomness": randomness, "max_cluster_size": max_size}
+    options: dict[str, Any] = {"resolution": 1.0, "randomness": 0.001, "max_cluster_size": max_size}
     members: dict[tuple[int, int], list[int]] = defaultdict(list)
     above: dict[tuple[int, int], tuple[int, int]] = {}
     for row in released(rows, iterations=1, use_modularity=True, seed=SEED, **options):

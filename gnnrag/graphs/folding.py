@@ -18,7 +18,7 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.text.normalise import cached, find_words
+from gnnrag.text.normalise import cached, lower_words
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
@@ -91,14 +91,14 @@ def _stated(
         return [(text, FULL_SCORE, list(members.items())) for text, members in joined.items()]
     names = dict.fromkeys([*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))])
     forms: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(names, key=lambda name: -len(_words(name))):
-        forms[_words(name)].append(name)
+    for name in sorted(names, key=lambda name: -len(lower_words(name))):
+        forms[lower_words(name)].append(name)
     return [(text, FULL_SCORE, [(name, FULL_IMPORTANCE) for name in _named(text, forms)]) for text in sentences]
 
 
 def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the names in a sentence in reading order, not those only inside a longer one; `forms` is longest first."""
-    padded = f" {_words(text)} "
+    padded = f" {lower_words(text)} "
     mentions: list[tuple[int, str]] = []
     for form, names in forms.items():
         at = padded.find(f" {form} ") if form else -1
@@ -107,11 +107,6 @@ def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
             # Blanked to the same length, so that positions stay those of the sentence.
             padded = padded.replace(f" {form} ", f" {'#' * len(form)} ")
     return [name for _, name in sorted(mentions)]
-
-
-def _words(text: str) -> str:
-    """Return the words in lower case with single spaces: what tells whether a sentence names a thing."""
-    return " ".join(find_words(text.casefold()))
 
 
 def fold(

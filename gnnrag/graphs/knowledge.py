@@ -42,19 +42,11 @@ class Adjacency:
         self.distinct = Lists.grouped(owners[is_first], self.neighbours[is_first], num_nodes)
         self.degree = self.distinct.sizes
 
-    def neighbours_of(self, node: int) -> np.ndarray:
-        """Return the distinct neighbours of a node, by id. Shape (degree,), int32; a view."""
-        return self.distinct[node]
-
     def relations_between(self, node: int, other: int) -> np.ndarray:
         """Return the rows of all relations that join two nodes, either way round, by row. Shape (n,), int32."""
         start, stop = self.indptr[node], self.indptr[node + 1]
         low, high = np.searchsorted(self.neighbours[start:stop], [other, other + 1])
         return self.relations[start + low : start + high]
-
-    def reach(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the neighbours of some nodes, row after row: one may come more than once. Shape (n,), int32."""
-        return self.distinct.at(nodes)
 
 
 @dataclass(frozen=True)

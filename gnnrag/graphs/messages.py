@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
@@ -93,29 +94,19 @@ class StemTable:
         return cls(tuple(known), Lists.of([[number[stem] for stem in row] for row in tokens]))
 
     @cached_property
+    def _matrix(self) -> sparse.csr_array:
+        indptr, values = self.sentence_stems.indptr, self.sentence_stems.values
+        shape = (len(indptr) - 1, len(self.stems))
+        return sparse.csr_array((np.ones(len(values), np.float32), values, indptr), shape=shape)
+
+    @cached_property
     def number(self) -> Mapping[str, int]:
         return {stem: i for i, stem in enumerate(self.stems)}
 
-    def ids(self, wanted: Collection[str]) -> np.ndarray:
-        """Return the known stems among `wanted`, as sorted positions."""
-        return np.array(sorted(self.number[stem] for stem in wanted if stem in self.number), dtype=np.int64)
-
     def presence(self, sentences: np.ndarray, wanted: Collection[str]) -> np.ndarray:
         """Tell which sentences have which wanted stems that the corpus knows. Shape (len(sentences), n), bool."""
-        ids = self.ids(wanted)
-        out = np.zeros((len(sentences), len(ids)), dtype=bool)
-        if len(ids) and len(sentences):
-            flat, row = gather(self.sentence_stems, sentences)
-            stems_there = self.sentence_stems.values[flat]
-            column = np.minimum(np.searchsorted(ids, stems_there), len(ids) - 1)
-            is_hit = ids[column] == stems_there
-            out[row[is_hit], column[is_hit]] = True
-        return out
-
-
-def gather(lists: Lists, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions in `lists.values` of some lists, one after the other, and which of `rows` each is of."""
-    return lists.places(rows), np.repeat(np.arange(len(rows)), lists.sizes[rows])
+        ids = sorted(self.number[stem] for stem in wanted if stem in self.number)
+        return self._matrix[sentences][:, ids].toarray() > 0  # type: ignore[no-any-return]
 
 
 def rarity(degrees: np.ndarray) -> np.ndarray:

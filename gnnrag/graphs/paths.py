@@ -57,11 +57,6 @@ class Neighbourhood:
         return self.distance != FAR
 
     @property
-    def nodes(self) -> np.ndarray:
-        """The nodes inside, by id. Shape (n,), int64."""
-        return np.flatnonzero(self.mask)
-
-    @property
     def relations(self) -> np.ndarray:
         """Rows of the relations with both ends inside, by row. Shape (n,), int64."""
         return np.flatnonzero(self.mask[self.adjacency.ends].all(axis=1))
@@ -102,7 +97,7 @@ def _distances(
     distance = np.full(adjacency.num_nodes, FAR, dtype=np.int8)
     distance[list(anchors)] = 0
     for depth in range(1, hops + 1):
-        near = adjacency.reach(np.flatnonzero((distance == depth - 1) & ~(closed & (depth > 1))))
+        near = adjacency.distinct.at(np.flatnonzero((distance == depth - 1) & ~(closed & (depth > 1))))
         near = near[distance[near] == FAR]
         distance[near if mask is None else near[mask[near]]] = depth
     return distance
@@ -186,7 +181,7 @@ def _towards_anchor(
     """Extend a path, whose first node is its newest, to the anchor by exactly `left` >= 2 edges."""
     if next(steps, None) is None:
         return
-    near = adjacency.neighbours_of(path[0])
+    near = adjacency.distinct[path[0]]
     distance = labels.through[near]
     if left == 2:  # the next node must touch the anchor: one filter instead of one call for each
         for node in near[distance == 1].tolist():

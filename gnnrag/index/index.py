@@ -296,8 +296,8 @@ class Index:
     @cached_property
     def lexical(self) -> Lexical:
         """The BM25 index. Passages that an edit added after it was built are scored without it."""
-        how = self.config.lexical
-        return Lexical(self.table) if self.table.has_bm25(how.language, how.tokenizer) else self.read("lexical")
+        language = self.config.lexical.language
+        return Lexical(self.table) if self.table.has_bm25(language) else self.read("lexical")
 
     @cached_property
     def nearest(self) -> Nearest:

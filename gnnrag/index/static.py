@@ -34,20 +34,12 @@ def static_vectors(load: Callable[[], Any], weights: str) -> np.ndarray:
     They are kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`; they take 40 seconds of
     processor time.
     """
-    from safetensors import SafetensorError, safe_open
-    from safetensors.numpy import save
+    from safetensors.numpy import load_file, save
 
-    cache = cache_folder() / "static"
-    path = cache / f"{digest([VERSION, weights])[:40]}.safetensors"
-    try:
-        with safe_open(path, framework="numpy") as stored:
-            return stored.get_tensor("vectors")
-    except (OSError, SafetensorError):
-        pass  # not there, or cut off
-    table = distil(load())
-    # Two processes may be doing the same: each file that stands there is whole.
-    write_atomic(path, save({"vectors": table}))
-    return table
+    path = cache_folder() / "static" / f"{digest([VERSION, weights])[:40]}.safetensors"
+    if not path.is_file():
+        write_atomic(path, save({"vectors": distil(load())}))  # two processes may be doing the same
+    return load_file(path)["vectors"]
 
 
 def distil(model: Any) -> np.ndarray:

@@ -17,6 +17,8 @@ from gnnrag.io import digest
 from gnnrag.roles.writers.base import ReportDraft, SummaryTask
 from gnnrag.text.tokens import estimate_tokens
 
+_VECTOR_LEVEL = 2  # reports of this level and above (0 is the top) get vectors
+
 
 @artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=3)
 def tree(work: Work) -> tuple[SummaryTree, Counts]:
@@ -52,9 +54,7 @@ def tree(work: Work) -> tuple[SummaryTree, Counts]:
 def communities(work: Work) -> tuple[Communities, Counts]:
     """The hierarchy of communities: a function of the knowledge graph."""
     config = work.config.communities
-    hierarchy = find_communities(
-        work.read("knowledge"), config.profile, config.max_cluster_size, config.resolution, config.randomness
-    )
+    hierarchy = find_communities(work.read("knowledge"), config.profile, config.max_cluster_size)
     depth = int(hierarchy.levels.max(initial=-1)) + 1
     counts = {"communities": len(hierarchy), "levels": depth, "buckets": int(hierarchy.is_bucket.sum())}
     return hierarchy, {**counts, "entities in one": len(np.unique(hierarchy.members.values))}
@@ -79,7 +79,7 @@ def reports(work: Work) -> tuple[Reports, Counts]:
             rows[i], drafts[i] = (key, row), draft_of(row)
     position: dict[str, int] = {}
     shown = [
-        embedded_sentences(draft) if draft and level <= config.vector_level else []
+        embedded_sentences(draft) if draft and level <= _VECTOR_LEVEL else []
         for draft, level in zip(drafts, groups.levels.tolist(), strict=True)
     ]
     sentences = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in shown])

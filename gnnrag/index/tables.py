@@ -100,11 +100,7 @@ class PassageTable:
         return is_same and all(self.rows[n].to_pylist() == [p.metadata.get(n) for p in passages] for n in names)
 
     def take(self, positions: Sequence[int]) -> tuple[Passage, ...]:
-        passages = []
-        for row in self.rows.take(pa.array(positions, pa.int64())).to_pylist():
-            metadata = {name: row[name] for name in self.metadata_names if row[name] is not None}
-            passages.append(Passage(row["id"], row["title"], row["text"], row["place"], metadata))
-        return tuple(passages)
+        return tuple(passage_rows(self.rows.take(pa.array(positions, pa.int64()))))
 
     @cached_property
     def row_ids(self) -> np.ndarray:
@@ -130,11 +126,11 @@ class PassageTable:
         self.dataset.update_schema_metadata({k.decode(): v.decode() for k, v in metadata.items()}, replace=True)
         self.state = dict(state)
 
-    def has_bm25(self, language: str, tokenizer: str) -> bool:
+    def has_bm25(self, language: str) -> bool:
         """Tell whether there is such a BM25 index; it may be of earlier passages, and the rest is searched without."""
-        return _bm25_name(language, tokenizer) in {index.name for index in self.dataset.describe_indices()}
+        return _bm25_name(language) in {index.name for index in self.dataset.describe_indices()}
 
-    def with_bm25(self, language: str, tokenizer: str, is_anew: bool = False) -> PassageTable:
+    def with_bm25(self, language: str, is_anew: bool = False) -> PassageTable:
         """Return these passages with a BM25 index on their contents, which `is_anew` makes of all of them again.
 
         Raises ArtefactError where the passages have changed since they were opened.
@@ -142,16 +138,16 @@ class PassageTable:
         newest = PassageTable(self.dataset.uri)
         if newest.key != self.key:
             raise ArtefactError(f"{self.dataset.uri} has changed since it was opened; open it again")
-        if newest.has_bm25(language, tokenizer) and not is_anew:
+        if newest.has_bm25(language) and not is_anew:
             return newest
-        name = _bm25_name(language, tokenizer)
+        name = _bm25_name(language)
         for index in newest.dataset.describe_indices():
             if index.name != name:
                 newest.dataset.drop_index(index.name)
         stop_words: dict[str, Any] = {"custom_stop_words": _ENGLISH.split()} if language == "English" else {}
         # An index that is only optimised still counts the passages that are gone.
         newest.dataset.create_scalar_index(
-            CONTENT, "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
+            CONTENT, "INVERTED", name=name, replace=True, language=language,
             stem=True, remove_stop_words=True, with_position=False, **stop_words,
         )  # fmt: skip
         return PassageTable(self.dataset.uri)
@@ -183,8 +179,8 @@ class PassageTable:
         return PassageTable(uri)
 
 
-def _bm25_name(language: str, tokenizer: str) -> str:
-    return f"bm25-{language}-{tokenizer}-2".lower()  # of these stop-words
+def _bm25_name(language: str) -> str:
+    return f"bm25-{language}-simple-2".lower()  # of these stop-words
 
 
 def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, Any]) -> PassageTable:
@@ -378,9 +374,7 @@ def without_nulls(column: Any) -> Any:
     return column
 
 
-def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 

@@ -19,7 +19,7 @@ from gnnrag.errors import ConfigError, DataError, LLMError
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.extract.rules import is_titled
-from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, Triple, build_entity_graph
+from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, build_entity_graph
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
@@ -145,22 +145,22 @@ def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
     return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)
 
 
-@artefact(("extraction",), uses=("graph", "embedder"), version=6, load=_load_entity_graph)
+@artefact(("extraction",), uses=("graph", "embedder"), version=7, load=_load_entity_graph)
 def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
     config, extractions = work.config.graph, work.read("extraction")
-    style = config.fact_text
-    if style == "auto":
-        style = "statement" if any(passage.is_sentences for passage in extractions) else "tuple"
+    is_sentences = any(passage.is_sentences for passage in extractions)
     graph = build_entity_graph([passage.as_triples() for passage in extractions], config.norm)
     position: dict[str, int] = {}
-    rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
+    # A fact is embedded as its tuple, as released; one whose relation is a sentence without its tail.
+    strings = (f"{fact[0]}: {fact[1]}" if is_sentences else str(fact) for fact in graph.facts)
+    rows = [position.setdefault(string, len(position)) for string in strings]
     vectors, new = work.embed([*graph.entities, *position])
     halves = vectors.astype(np.float16)
     names, statements = halves[: graph.num_entities], halves[graph.num_entities :]
     pairs, cosines = find_synonyms(graph.entities, _unit_rows(names), config.synonym_threshold, config.synonym_max)
     graph = replace(graph, synonyms=pairs, similarities=cosines)
-    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), style == "statement")
+    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), is_sentences)
     counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
     spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
     if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
@@ -168,13 +168,6 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
         problem = "of %d names %d have no letter that index.graph.norm=%s keeps; index.graph.norm=unicode keeps all"
         logger.warning(f"index, entity_graph: {problem}", len(spelt), nameless, config.norm)
     return knowledge, {**counts, "synonyms": len(cosines), "computed": new}
-
-
-def fact_string(fact: Triple, style: str) -> str:
-    """Return what is embedded of a fact: its tuple, its words (plain), or head and sentence (statement)."""
-    if style == "tuple":
-        return str(fact)
-    return " ".join(fact) if style == "plain" else f"{fact[0]}: {fact[1]}"
 
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph

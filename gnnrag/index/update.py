@@ -77,7 +77,7 @@ def update_index(
                 index = Index(root, caller, progress)
                 made = make_all(index, [name for name in wanted if name != "lexical"])
                 if "lexical" in wanted:  # comes last: the BM25 of before finds new passages all the same
-                    after.with_bm25(index.config.lexical.language, index.config.lexical.tokenizer, is_anew=True)
+                    after.with_bm25(index.config.lexical.language, is_anew=True)
                     made += make_all(Index(root, caller, progress), ["lexical"])  # its record
             del state["unmade"]
             PassageTable(uri).record(state)

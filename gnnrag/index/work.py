@@ -70,7 +70,7 @@ class Analyse:
 
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
         text = self.config
-        rows = analyse(passages, text.language, text.title_mode, text.phrase_rules, text.splitter)
+        rows = analyse(passages, text.language, text.phrase_rules, text.splitter)
         return [{**text_row(row), "names": names_of(p)} for row, p in zip(rows, passages, strict=True)]
 
 

@@ -79,7 +79,6 @@ class ClosedBook(Method):
     role_names = ()
 
     async def propose(self, state: State) -> list[Query]:
-        """Nothing."""
         return []
 
     async def select(self, state: State) -> Evidence:

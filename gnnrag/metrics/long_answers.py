@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.config import LongAnswersConfig
 from gnnrag.text.sentences import count_words
 from gnnrag.text.support import content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Passage, Prediction, Question
 
 TEXT = "text/"  # begins the names of these metrics
+CONTEXT_TOKENS = 1_000  # of the retrieved passages, best first, that are scored: the same for all methods
+COVERAGE = f"{TEXT}context_coverage_lexical@{CONTEXT_TOKENS}"
 TEXT_VERSION = 2  # of their definitions: figures of two versions do not compare
 _LEAST_WORDS, _LONG_WORDS = 4, 12  # of a sentence that ends with a full stop; of any answer that is no short one
 
@@ -54,14 +55,14 @@ class Material:
 
 
 def compare_texts(
-    pairs: Sequence[tuple[Question, Prediction]], material: Material, config: LongAnswersConfig
+    pairs: Sequence[tuple[Question, Prediction]], material: Material, answer_words: int | None = None
 ) -> dict[str, np.ndarray]:
     """Compare answers and rankings with the references of questions that are long or have no gold passages.
 
     Args:
         pairs: questions, each with its prediction; a failed one scores 0.
         material: the corpus; without `encode` there are no metrics by embedding.
-        config: budget of tokens, length that answers are cut to.
+        answer_words: that answers are cut to; None: whole answers.
 
     Returns:
         Metrics by name, (n,) each, best of several references; empty where no question is compared.
@@ -73,13 +74,13 @@ def compare_texts(
     compared = [i for i, (question, _) in enumerate(pairs) if is_compared(question)]
     if not compared:
         return {}
-    counter = TokenCounter(config.tokenizer)
+    counter = TokenCounter()
     weight = inverse_frequencies(passage.content for passage in material.passages.values())
     stems_of = cache(lambda id_: content_stems(material.passages[id_].content))
 
     def first_stems(ids: Iterable[str]) -> set[str]:
-        """Return the stems in the first `context_tokens` of passages, best first; the last one is cut."""
-        stems, budget = set[str](), config.context_tokens
+        """Return the stems in the first `CONTEXT_TOKENS` of passages, best first; the last one is cut."""
+        stems, budget = set[str](), CONTEXT_TOKENS
         for id_ in ids:
             if id_ not in material.passages:
                 continue
@@ -98,19 +99,19 @@ def compare_texts(
         (question, prediction), failed = pairs[i], pairs[i][1].error is not None
         asked, stems = content_stems(question.text), set() if failed else first_stems(prediction.ranking)
         shares = [coverage(content_stems(reference) - asked, stems, weight) for reference in question.answers]
-        rows[i] = {f"context_coverage_lexical@{config.context_tokens}": float(np.fmax.reduce(shares))}
+        rows[i] = {COVERAGE: float(np.fmax.reduce(shares))}
         if is_long(question):
-            answer = "" if failed else cut(without_citations(prediction.answer), config.answer_words)
+            answer = "" if failed else cut(without_citations(prediction.answer), answer_words)
             texts[i] = answer, question.answers
-            rows[i]["rouge_l"] = max(rouge_l(answer, reference) for reference in question.answers)
-            rows[i]["words"] = float(count_words(answer))
+            rows[i][f"{TEXT}rouge_l"] = max(rouge_l(answer, reference) for reference in question.answers)
+            rows[i][f"{TEXT}words"] = float(count_words(answer))
     if material.encode:
         for i, cosine in _similarities(texts, material.encode).items():
-            rows[i]["cosine_embedding"] = cosine
+            rows[i][f"{TEXT}cosine_embedding"] = cosine
     columns: dict[str, np.ndarray] = {}
     for i, row in rows.items():
         for name, value in row.items():
-            columns.setdefault(f"{TEXT}{name}", np.full(len(pairs), math.nan))[i] = value
+            columns.setdefault(name, np.full(len(pairs), math.nan))[i] = value
     return columns
 
 

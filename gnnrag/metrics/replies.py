@@ -17,7 +17,7 @@ Counts = Mapping[str, float]
 # The flags that roles and prompters set (`Session.flag`), and what they are counted as. Each bad reply has one of BAD.
 _OF_FLAG = {
     "parse_failure": "malformed", "llm_error": "errors", "answer_unlabelled": "unlabelled",
-    "expansion_raw": "unlabelled", "invalid_move": "unlabelled", "no_move": "unlabelled", "answer_leak": "leaked",
+    "invalid_move": "unlabelled", "no_move": "unlabelled", "answer_leak": "leaked",
     "repeated_prompt": "not_asked_again",
 }  # fmt: skip
 BAD = ("malformed", "errors", "rejected", "unlabelled", "cut_but_read", "leaked")

@@ -218,7 +218,7 @@ FACTS = {
     "llm": {"role": "role", "prompt": "prompt", "problem": "problem", "reply": "reply"},
     "dot": {
         "start": "number", "concept": "concept", "anchors": "anchors", "matched by rule": "rule",
-        "nodes within reach": "nodes", "remarks": "notes", "only types": "types",
+        "nodes within reach": "nodes", "only types": "types",
     },
     "sub_query": {
         "sub-question": "query", "as planned": "raw_query", "answer": "answer", "what helped": "refined",

@@ -80,8 +80,6 @@ def run_table(
 def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
     sections = {column.key.partition("/")[0] for column in table.columns}
     figures = {**metrics, **run_figures(run), **judged_figures(run)}
-    coverage = f"text/context_coverage_lexical@{config.metrics.long.context_tokens}"
-    figures["text/context_coverage_lexical"] = figures.get(coverage)
     figures |= {f"step/{name}": points[-1] for name, points in metrics.get("by_step", {}).items() if points}
     if "index" in sections:
         figures |= index_figures(config)

@@ -27,6 +27,7 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.judge import CRITERIA, DIMENSIONS
+from gnnrag.metrics.long_answers import COVERAGE
 
 KEYS = (
     "title", "paper", "used", "follows", "base", "models", "grid", "rows", "columns", "by", "published",
@@ -67,7 +68,7 @@ COLUMNS = {
             for name, word in (("recall", "recall"), ("precision", "precision"), ("f1", "F1"))
         ),
         Column("resolved_nodes", "nodes, passages resolved", "context/nodes", 1),
-        Column("coverage", "coverage", "text/context_coverage_lexical"),  # of the references, where there is no gold
+        Column("coverage", "coverage", COVERAGE),  # of the references, where there is no gold
         Column("context_size", "passages read", "context/size", 1),
         Column("retriever_calls", "retriever calls", "cost/retriever_calls", 1),
         Column("fallbacks", "queries that fell back", "run/fallbacks"),

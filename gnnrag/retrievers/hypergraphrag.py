@@ -181,10 +181,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         passages = classic_passages(
             near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
         )
-        facts = self._fit_facts(facts)
-        return SideHits(
-            self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages)
-        )
+        return self._side(near, self._fit_facts(facts), passages)
 
     def fact_side(self, high: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
         """Return the hyperedges near the facts of a query, their members and their passages."""
@@ -192,18 +189,15 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         near = above(scores, self.top_k, self.cosine_floor)
         near.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
         facts = self._fit_facts(near)
-        passages = passages_in_order(facts, self.graph.hyper_passages)
-        return SideHits(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
+        return self._side([], facts, passages_in_order(facts, self.graph.hyper_passages))
 
-    def _fit_entities(self, entities: Sequence[int]) -> list[int]:
-        return self.shown.fit_entities(entities, self.entity_tokens)
+    def _side(self, near: Sequence[int], facts: list[int], passages: Sequence[int]) -> SideHits:
+        entities = self.shown.fit_entities(distinct([*near, *self.bipartite.members(facts)]), self.entity_tokens)
+        return SideHits(entities, facts, self.shown.fit_passages(passages, self.passage_tokens))
 
     def _fit_facts(self, facts: Sequence[int]) -> list[int]:
         texts = [self.graph.hyper_texts[f] for f in facts[: self.fact_tokens]]  # a sentence has a token at least
         return list(facts[: self.counter.fit(texts, self.fact_tokens, None)])
-
-    def _fit(self, passages: Sequence[int]) -> list[int]:
-        return self.shown.fit_passages(passages, self.passage_tokens)
 
     def _fact_hit(self, fact: int) -> Hit:
         text = self.graph.hyper_texts[fact]

@@ -28,8 +28,6 @@ PairPaths = Mapping[tuple[int, int], Sequence[Path]]
 
 @dataclass(frozen=True, slots=True)
 class FlowPath:
-    """A path with its reliability."""
-
     nodes: Path
     score: float
 

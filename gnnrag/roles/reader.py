@@ -11,7 +11,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from gnnrag.llm.base import Message
 from gnnrag.parts import part
+from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.parsing import (
@@ -103,6 +105,17 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
     def kept(self, sentences: Sentences, evidence: Evidence) -> Sentences:
         """Return which sentences of a reply are said, with the numbers of their passages: here all of them."""
         return sentences
+
+
+def reader_chat(task: ReaderTask, answer: str, numbers: Sequence[int], prompt: str = "") -> tuple[Message, ...]:
+    """Return the chat of the prompt (or of the one named) that may abstain, with an answer from passages by number.
+
+    An empty answer makes an abstention.
+    """
+    asked = cached_prompt(prompt or "reader", "abstain")
+    reply = f"Thought: {''.join(f'[{n}]' for n in numbers)}\nAnswer: {inline(answer) or 'unknown'}"
+    turns = asked.render(question=inline(task.question.text), context=_context(task))
+    return (*turns, Message("assistant", reply))
 
 
 def _context(task: ReaderTask) -> Shown:

@@ -68,8 +68,6 @@ def parse_row(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A row, and the passage that has it."""
-
     passage: Passage
     text: str
     cells: Mapping[str, str]

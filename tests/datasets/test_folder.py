@@ -37,7 +37,7 @@ def test_formats_titles_and_ids(folder):
         ("faq.jsonl:r9#1", "Row", "From a record."),
         ("faq.jsonl:2#1", "faq", "No id here."),
     ]
-    assert (dataset.name, dataset.questions, dataset.skipped) == ("docs", (), {})
+    assert (dataset.name, dataset.questions, dataset.remarks) == ("docs", (), ())
     assert rows(load_dataset(root / "b.txt"))[0][0] == "b.txt#1"
     folder({"a.txt": "New.", "n/b.txt": "Also new."})
     assert [row for row in rows(load_passages(root)) if row in rows(dataset)] == rows(dataset), "ids are stable"
@@ -64,32 +64,25 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(folder, name, conte
     assert [p.text for p in dataset.passages] == ["café au lait", "Fine."]
     why = {row.file: "; ".join(row.why) for row in dataset.report}
     assert (name in why) is bool(reason) and (reason or "") in why.get(name, "")
-    assert (name in str(dataset.skipped)) is (reason is not None)
+    assert (name in str(dataset.remarks)) is (reason is not None)
 
 
-def test_links_that_lead_out_are_not_followed(folder, tmp_path):
-    (tmp_path / "secret").mkdir()
-    (tmp_path / "secret" / "key.txt").write_text("Secret.")
+def test_links_to_files_are_followed_and_names_need_not_be_utf_8(folder):
     root = folder({"a.txt": "Inside."})
     (root / "b.txt").symlink_to(root / "a.txt")
-    (root / "c.txt").symlink_to(tmp_path / "secret" / "key.txt")
-    (root / "d").symlink_to(tmp_path / "secret")
     (root / "loop").symlink_to(root)
     (root / "gone.txt").symlink_to(root / "nowhere.txt")
     with open(os.path.join(os.fsencode(root), b"caf\xe9.txt"), "wb") as file:
         file.write(b"x")
     dataset = load_passages(root)
-    assert [p.id for p in dataset.passages] == ["a.txt#1", "b.txt#1"]
-    assert dataset.skipped == {
-        "no regular file, or a link out of the folder": ("c.txt", "gone.txt"),
-        "file name is not UTF-8": ("caf\\xe9.txt",),
-    }
+    assert [p.id for p in dataset.passages] == ["a.txt#1", "b.txt#1", "caf\\xe9.txt#1"]
+    assert dataset.remarks == ("skipped 1: no regular file (gone.txt)",)
 
 
 def test_nothing_to_read_is_one_clear_error(folder):
     with pytest.raises(DataError, match="docs"):
         load_passages(folder({}))
-    with pytest.raises(DataError, match=r"7 x unsupported file type: 0.png.*e.txt"):
+    with pytest.raises(DataError, match=r"7: unsupported file type \(0.png.*e.txt"):
         load_passages(folder({f"{i}.png": b"x" for i in range(7)} | {"e.txt": " "}))
 
 
@@ -103,9 +96,6 @@ def test_own_documents_can_have_questions(folder):
 def test_names_are_in_one_form(folder):
     composed, apart = (unicodedata.normalize(form, "Résumé.txt") for form in ("NFC", "NFD"))
     assert [p.id for p in load_passages(folder({apart: "One."})).passages] == [f"{composed}#1"]
-    data = load_passages(folder({composed: "Two."}))
-    assert [(p.id, p.text) for p in data.passages] == [(f"{composed}#1", "One.")], "a name is that of one file"
-    assert "accents" in next(row for row in data.report if row.state == "skipped").why[0]
 
 
 def test_an_empty_record_and_a_file_that_is_too_large_are_told(folder):

@@ -18,17 +18,16 @@ from gnnrag.types import Passage
 ADA = Passage("p", "Ada Lovelace", "Ada Lovelace was born in London. Her father was Lord Byron.")
 
 
-def extract(passage: Passage, title_mode="merge"):
-    return make_extractor(ExtractConfig()).extract([passage], analyse([passage], title_mode=title_mode))[0]
+def extract(passage: Passage):
+    return make_extractor(ExtractConfig()).extract([passage], analyse([passage]))[0]
 
 
-@pytest.mark.parametrize("title_mode", ["merge", "own"])
-def test_the_title_is_joined_to_each_mention_by_its_sentence(title_mode):
-    assert extract(ADA, title_mode).triples == (
+def test_the_title_is_joined_to_each_mention_by_its_sentence():
+    assert extract(ADA).triples == (
         ("Ada Lovelace", "Ada Lovelace was born in London.", "London"),
         ("Ada Lovelace", "Her father was Lord Byron.", "Lord Byron"),
     )
-    assert extract(ADA, title_mode).entities == ("Ada Lovelace", "London", "Lord Byron")
+    assert extract(ADA).entities == ("Ada Lovelace", "London", "Lord Byron")
 
 
 def test_without_a_title_the_first_phrase_is_the_topic():

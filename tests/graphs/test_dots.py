@@ -25,13 +25,14 @@ from gnnrag.methods.dotrag.paths import (
     satisfied,
     without_prefixes,
 )
+from gnnrag.methods.dotrag.roles import DotRules
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
-from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter, folded_query
+from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, folded_query
 from gnnrag.text.tokens import estimate_tokens
 from tests.helpers.dots import at, trace_graph, typed_graph
 
 GRAPH = trace_graph()
-SHIPS = TypeFilter(("person", "company", "ship", "port"), ("port",))
+SHIPS = DotRules(allowed_types=("person", "company", "ship", "port"), terminal_types=("port",))
 
 
 def cosines(**named: float) -> np.ndarray:
@@ -41,8 +42,8 @@ def cosines(**named: float) -> np.ndarray:
     return out
 
 
-def region_of(*anchors: str, wanted: TypeFilter | None = None) -> Neighbourhood:
-    return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or TypeFilter(), DotRAG())
+def region_of(*anchors: str, wanted: DotRules | None = None) -> Neighbourhood:
+    return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or DotRules(), DotRAG())
 
 
 def dot_of(region: Neighbourhood, settings: DotRAG | None = None, graph: KnowledgeGraph = GRAPH, **given: Any) -> Dot:
@@ -93,9 +94,11 @@ def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -
 
 def test_terminal_types_are_reached_and_not_passed() -> None:
     typed = TypedGraph(GRAPH)
-    near = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company",)), DotRAG())
+    near = typed.region(at(GRAPH, "n1"), DotRules(terminal_types=("ship",), through_types=("company",)), DotRAG())
     assert not near.mask[list(at(GRAPH, "n5", "n6", "n7"))].any() and near.mask[list(at(GRAPH, "n3", "n4"))].all()
-    both = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company", "ship")), DotRAG())
+    both = typed.region(
+        at(GRAPH, "n1"), DotRules(terminal_types=("ship",), through_types=("company", "ship")), DotRAG()
+    )
     assert both.mask[list(at(GRAPH, "n5"))].all()
 
 
@@ -109,8 +112,10 @@ def hub_graph() -> TypedGraph:
 def test_hubs_are_not_passed_unless_their_type_is_named() -> None:
     typed = hub_graph()
     start = [typed.graph.position["F0"]]
-    assert len(typed.region(start, TypeFilter(), DotRAG(hub_degree=10))) == 3
-    named = TypeFilter(("film", "genre", "person"), ("person",), ("film", "genre"))
+    assert len(typed.region(start, DotRules(), DotRAG(hub_degree=10))) == 3
+    named = DotRules(
+        allowed_types=("film", "genre", "person"), terminal_types=("person",), through_types=("film", "genre")
+    )
     assert len(typed.region(start, named, DotRAG(hub_degree=10))) == 61
 
 
@@ -118,7 +123,7 @@ def test_hubs_are_not_passed_unless_their_type_is_named() -> None:
 def test_a_hub_has_more_neighbours_than_are_allowed(hub_degree: int, size: int) -> None:
     typed = hub_graph()
     film = typed.graph.position["F0"]
-    assert len(typed.region([film], TypeFilter(), DotRAG(hub_degree=hub_degree))) == size
+    assert len(typed.region([film], DotRules(), DotRAG(hub_degree=hub_degree))) == size
 
 
 # ---------------------------------------------------------------------------------------------------------- paths
@@ -243,7 +248,7 @@ def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(
     names = [f"Film {i}" for i in range(5)]
     graph = typed_graph([("Ada", "made", name) for name in names], dict.fromkeys(["Ada", *names], "x"))
     own = DotRAG(pattern_judge="always")
-    dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], TypeFilter(), own), own, graph)
+    dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], DotRules(), own), own, graph)
     found = dot.find_paths(np.ones(graph.num_entities), np.zeros(graph.num_relations))
     judged = [PathVerdict(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
     assert len(found.paths) == 2 and dot.accept(found, judged) == len(dot.accepted) == kept
@@ -259,7 +264,7 @@ def test_a_pattern_is_extended_to_some_paths_of_each_end(
     triples = [("Ada", "made", f) for f in films] + [(f, "set in", "Kyiv") for f in films]
     graph = typed_graph(triples, dict.fromkeys(["Ada", "Kyiv", *films], "x"))
     own = DotRAG(pattern_judge="always", top_nodes=1, paths_per_target=per_target)
-    dot = dot_of(TypedGraph(graph).region([graph.position["Ada"]], TypeFilter(), own), own, graph)
+    dot = dot_of(TypedGraph(graph).region([graph.position["Ada"]], DotRules(), own), own, graph)
     nodes = np.eye(graph.num_entities)[graph.position["Kyiv"]]
     found = dot.find_paths(nodes, np.zeros(graph.num_relations))
     assert len(found.paths) == 1 and dot.accept(found, [PathVerdict("p1", "complete", 0.8, "set there")]) == kept

@@ -85,13 +85,13 @@ def test_slots_are_sorted_and_know_their_relation():
     assert rows == [[(1, 0)], [(0, 0), (2, 1), (4, 3), (4, 4)], [(1, 1), (3, 2)], [(2, 2), (4, 5)],
                     [(1, 3), (1, 4), (3, 5)], []]  # fmt: skip
     assert adjacency.degree.tolist() == [1, 3, 2, 2, 2, 0]
-    assert adjacency.neighbours_of(1).tolist() == [0, 2, 4]
+    assert adjacency.distinct[1].tolist() == [0, 2, 4]
     assert adjacency.relations_between(4, 1).tolist() == adjacency.relations_between(1, 4).tolist() == [3, 4]
     assert adjacency.relations_between(0, 3).tolist() == adjacency.relations_between(5, 0).tolist() == []
-    assert adjacency.reach(np.array([4, 0])).tolist() == [1, 3, 1]
+    assert adjacency.distinct.at(np.array([4, 0])).tolist() == [1, 3, 1]
 
 
 def test_a_graph_may_be_empty():
     adjacency = Adjacency(np.zeros((0, 2), dtype=np.int32), 2)
     assert adjacency.degree.tolist() == [0, 0]
-    assert adjacency.neighbours_of(1).tolist() == []
+    assert adjacency.distinct[1].tolist() == []

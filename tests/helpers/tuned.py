@@ -79,10 +79,8 @@ def make_causal(folder: Path, role: str) -> None:
 
 
 def _language_record(folder: Path, role: str, kind: str) -> None:
-    from gnnrag.roles.tuned.causal_reader import PROMPT
-
-    prompt = load_prompt(PROMPT if role == "reader" else role)
-    settings = {"prompted": {"max_tokens": 8}}
+    prompt = load_prompt(role, *["abstain"] * (role == "reader"))
+    settings = {"prompted": {"max_tokens": 8, **({"abstain": True} if role == "reader" else {})}}
     write_tuned(folder, TunedRecord(role, kind, {}, settings, {"prompts": {prompt.name: prompt.digest}}))
 
 

@@ -45,7 +45,7 @@ def test_every_artefact_is_built_and_read_back(tmp_path):
     assert set(build(tmp_path / "i")) == set(ARTEFACTS)
     index = Index(tmp_path / "i")
     assert build(tmp_path / "i") == [] and all(index.read(name) is not None for name in ARTEFACTS)
-    assert build(tmp_path / "i", settings=config("hash", title_mode="own"), names=["lexical"]) == []
+    assert build(tmp_path / "i", settings=config("hash", phrase_rules="official"), names=["lexical"]) == []
     assert index.lookup(["p3"])[0].text.startswith("A note")
 
 
@@ -183,7 +183,7 @@ class TestEdits:
     def test_values_and_tables_that_nothing_rests_on_are_collected(self, tmp_path):
         root = tmp_path / "i"
         build(root, names=["text", "embeddings"])
-        build(root, settings=config("hash", title_mode="own"), names=["text"])
+        build(root, settings=config("hash", phrase_rules="official"), names=["text"])
         update_index(root, remove=["p1"])
         assert len(list(root.glob("text-*.lance"))) == 2
         collect_garbage(root)

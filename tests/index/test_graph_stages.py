@@ -81,9 +81,6 @@ class TestEntityGraph:
         row = rows.index([(*head, "1824"), (*head, "missolonghi")])
         expected = HashEmbedder().encode(["lord byron: he died in missolonghi in 1824"])[0]
         assert found.statement_vectors[row] == pytest.approx(expected, abs=1e-3)
-        settings = replace(HASH, graph=replace(HASH.graph, fact_text="tuple"))
-        build(tmp_path / "t", settings=settings, names=["entity_graph"])
-        assert len(Index(tmp_path / "t").entity_graph.statement_vectors) == len(facts)
 
     def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
         (tmp_path / "t.jsonl").write_text(

@@ -22,9 +22,9 @@ STEMS = [
 ]  # fmt: skip
 
 
-def lexical(folder, texts=TEXTS, language="English", tokenizer="simple"):
+def lexical(folder, texts=TEXTS, language="English"):
     passages = [Passage(f"p{i}", "", text) for i, text in enumerate(texts)]
-    return Lexical(write_passages(str(folder / PASSAGES), passages, {}).with_bm25(language, tokenizer))
+    return Lexical(write_passages(str(folder / PASSAGES), passages, {}).with_bm25(language))
 
 
 def by_hand(terms, k1=1.2, b=0.75):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.config import LongAnswersConfig
-from gnnrag.metrics.long_answers import Material, compare_texts, cut, is_compared, is_long, is_sentence
+from gnnrag.metrics import long_answers
+from gnnrag.metrics.long_answers import COVERAGE, Material, compare_texts, cut, is_compared, is_long, is_sentence
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.types import Passage, Prediction, Question
 
@@ -18,7 +18,6 @@ PASSAGES = {
     "c": Passage("c", "", "Drugs come last of all."),
 }
 SENTENCE = "Surgery and radiation are what usually is given to them."
-COVERAGE = "text/context_coverage_lexical@1000"
 
 
 def predict(id_: str, answer: str = "", ranking: str = "", error: str | None = None) -> Prediction:
@@ -27,7 +26,7 @@ def predict(id_: str, answer: str = "", ranking: str = "", error: str | None = N
 
 def scores(questions: list[Question], predictions: list[Prediction], encode: Any = None, **settings: Any) -> Any:
     material = Material(PASSAGES, encode, "by hand")
-    return compare_texts(paired(questions, predictions), material, LongAnswersConfig(**settings))
+    return compare_texts(paired(questions, predictions), material, **settings)
 
 
 def asked(id_: str, reference: str) -> Question:
@@ -60,7 +59,7 @@ def test_one_short_answer_that_is_accepted_makes_a_question_short() -> None:
     assert is_compared(Question("q", "?", (SENTENCE,), gold=("a",))) and not is_compared(Question("q", "?"))
 
 
-def test_coverage_by_what_was_retrieved_first() -> None:
+def test_coverage_by_what_was_retrieved_first(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = [
         Question("q1", "What about surgery?", (SENTENCE,), "how"),
         Question("q2", "Which?", ("Radiation",), "which", ("b",)),
@@ -76,9 +75,10 @@ def test_coverage_by_what_was_retrieved_first() -> None:
     assert np.isnan(found[COVERAGE][1]), "recall of gold passages says it better"
     assert found[COVERAGE][2] == 0 and np.isnan(found[COVERAGE][3]), "the question says all of it"
     assert "text/rouge_l" in found and np.isnan(found["text/rouge_l"][1:]).all(), "for long ones only"
-    assert scores(questions, rows, context_tokens=7)["text/context_coverage_lexical@7"][0] == 0
-    cut_in_b = scores(questions, rows, context_tokens=10)["text/context_coverage_lexical@10"][0]
-    assert cut_in_b == pytest.approx(share), "of the last passage the first words count"
+    monkeypatch.setattr(long_answers, "CONTEXT_TOKENS", 7)
+    assert scores(questions, rows)[COVERAGE][0] == 0
+    monkeypatch.setattr(long_answers, "CONTEXT_TOKENS", 10)
+    assert scores(questions, rows)[COVERAGE][0] == pytest.approx(share), "of the last passage the first words count"
     failed = scores(questions[:1], [predict("q1", ranking="ab", error="LLMError: no")])
     assert failed[COVERAGE][0] == 0 and failed["text/rouge_l"][0] == 0
 

@@ -60,7 +60,7 @@ def test_another_prompt_is_refused(folder: Path, tmp_path: Path) -> None:
     changed = {"prompt": str(other), "max_tokens": 4}
     with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts' is"):
         opened(folder, prompted=changed)
-    with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts_fast'"):
+    with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts' is"):
         opened(folder, prompted={"mode": "separate"})
 
 

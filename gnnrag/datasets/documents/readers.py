@@ -189,9 +189,7 @@ def _read_markdown(path: Path) -> list[Document]:
     blocks = markdown_blocks(body, 1 + text.count("\n") - body.count("\n"))
     fields = dict(re.findall(r"^([\w-]+):[ \t]*(.+)$", front[0] if front else "", re.MULTILINE))
     fields = {name: value.strip(" \"'") for name, value in fields.items()}
-    # A first heading without peers titles what stands before it, too.
-    first, *others = [block for block in blocks if block.kind == "heading"] or [Block("heading", "")]
-    title = fields.pop("title", "") or (first.text if all(other.level > first.level for other in others) else "")
+    title = fields.pop("title", "")
     own = own_fields({name: cell_value(value) for name, value in fields.items()})
     return [Document(title, blocks, "line", notes=notes, metadata=own)]
 

@@ -26,7 +26,7 @@ from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.methods.dotrag.schema import Schema, draft, load
-from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter
+from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph
 from gnnrag.parts import part
 from gnnrag.retrievers.base import any_of
 from gnnrag.session import Session, concurrently
@@ -123,15 +123,11 @@ class DotRAG(Method):
         task = RulesTask(state.question, self.schema, start.text, names, kinds)
         rules: DotRules = await self.rules(task, session)
         session.flag("rules", *rules.flags)
-        wanted = TypeFilter(
-            rules.allowed_types if self.type_filter == "rules" else (),
-            rules.terminal_types if self.terminal_only else (),
-            rules.through_types if self.terminal_only else None,
-        )
         scope = state.memory.get("scope")
-        near = await self.worker(lambda: self.graph.region(anchors, wanted, self, scope))
+        near = await self.worker(lambda: self.graph.region(anchors, rules, self, scope))
+        types = rules.allowed_types if self.type_filter == "rules" else ()
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
-                       nodes=len(near), types=list(wanted.allowed))  # fmt: skip
+                       nodes=len(near), types=list(types))  # fmt: skip
         dot = Dot(number, start.text, near, rules, self.index.knowledge, self, many)
         dot.pending, dot.done = [(1.0, state.question.text)], dot.is_isolated
         session.counts["isolated"] += dot.is_isolated

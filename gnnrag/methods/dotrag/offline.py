@@ -93,7 +93,6 @@ class OfflineConcepts(Role[ConceptsTask, Concepts]):
 
     @cached_property
     def names(self) -> NameReader:
-        """Names of the graph."""
         return NameReader(self.index.knowledge)
 
     async def __call__(self, task: ConceptsTask, session: Session) -> Concepts:

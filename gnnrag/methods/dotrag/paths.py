@@ -33,8 +33,6 @@ class PathVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPath:
-    """A path that a judge kept."""
-
     nodes: Path  # from the anchor on
     complete: bool  # it ends in what the question asks for; else it leads there
     confidence: float = 1.0  # in [0, 1]
@@ -108,7 +106,7 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) 
         nonlocal left
         step = set(wanted[len(path) - 1])
         is_last = len(path) == len(wanted)
-        for node in near.adjacency.neighbours_of(path[-1]).tolist():
+        for node in near.adjacency.distinct[path[-1]].tolist():
             left -= 1
             if left < 0:
                 return

@@ -38,8 +38,6 @@ from gnnrag.types import Question
 
 @dataclass(frozen=True, slots=True)
 class ConceptsTask:
-    """Ask where a search may start."""
-
     question: Question
     schema: Schema
 
@@ -97,8 +95,6 @@ GENERIC = DotRules(
 
 @dataclass(frozen=True, slots=True)
 class PathText:
-    """One candidate path."""
-
     id: str  # unique within a task
     text: str  # in words, as a language model reads it
     names: tuple[str, ...]  # its nodes, from the anchor

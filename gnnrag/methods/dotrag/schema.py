@@ -42,7 +42,6 @@ class Schema:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the types."""
         return tuple(kind.name for kind in self.types)
 
     @cached_property

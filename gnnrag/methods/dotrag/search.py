@@ -39,22 +39,6 @@ MAX_EXTENDED = 5000  # paths of one pattern
 MIN_CONFIDENCE, DUPLICATE_COSINE, FOLLOW_UPS = 0.3, 0.95, 5
 
 
-@dataclass(frozen=True, slots=True)
-class TypeFilter:
-    """Which types a DOT admits and which it passes through."""
-
-    allowed: tuple[str, ...] = ()  # types that may appear; none is no filter
-    terminal: tuple[str, ...] = ()  # types of the answer
-    through: tuple[str, ...] | None = None  # types paths may pass through; None: allowed, not terminal
-
-    @property
-    def passable(self) -> tuple[str, ...] | None:
-        """Types that are passed through; None is every type."""
-        if self.through is not None:
-            return self.through
-        return tuple(kind for kind in self.allowed if kind not in self.terminal) if self.allowed else None
-
-
 class TypedGraph:
     """A knowledge graph whose nodes can be picked by type."""
 
@@ -78,21 +62,23 @@ class TypedGraph:
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
     def region(
-        self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scope: np.ndarray | None = None
+        self, anchors: Sequence[int], rules: Any, settings: Any, scope: np.ndarray | None = None
     ) -> Neighbourhood:
         """Grow the region of a DOT from its anchors, which are inside whatever their type.
 
-        Nodes of terminal-only types end paths and do not continue them; nor do hubs, unless the rules name their type
-        as passable. `settings` are those of `DotRAG`. `scope` (num_entities,) bool: entities that may appear.
+        Nodes of the answer's types end paths, and so do hubs, unless the rules name their type as one to pass. `rules`
+        are `DotRules`, `settings` those of `DotRAG`. `scope` (num_entities,) bool: entities that may appear.
         """
-        degree, named = self.adjacency.degree, self.of_types(wanted.through or ())
-        shut = np.zeros(len(degree), dtype=bool)
+        types = rules.allowed_types if settings.type_filter == "rules" else ()
+        terminal, through = (rules.terminal_types, rules.through_types) if settings.terminal_only else ((), None)
+        shut = np.zeros(self.graph.num_entities, dtype=bool)
         if settings.hub_degree is not None:
-            shut = (degree > settings.hub_degree) & ~named
-        if wanted.passable is not None:
-            shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
-        allowed = self.of_types(wanted.allowed) if wanted.allowed else scope
-        if wanted.allowed and scope is not None:
+            shut = (self.adjacency.degree > settings.hub_degree) & ~self.of_types(through or ())
+        if through is None:  # what is allowed and does not end paths; without a filter every type
+            through = [kind for kind in types if kind not in terminal] if types else terminal
+        shut |= self.of_types(terminal) & ~self.of_types(through)
+        allowed = self.of_types(types) if types else scope
+        if types and scope is not None:
             allowed = allowed & scope
         return grow(self.adjacency, list(anchors), settings.hops, allowed, shut)
 
@@ -218,7 +204,7 @@ class Dot:
 
     def _leads_on(self, node: int) -> bool:
         near = self.near
-        around = near.adjacency.neighbours_of(node)
+        around = near.adjacency.distinct[node]
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(

@@ -74,8 +74,6 @@ class Reflection:
 
 @dataclass
 class SideState:
-    """The state of one side of a question."""
-
     name: Side
     source: str
     plan: str = ""  # its decomposition as written

@@ -256,7 +256,6 @@ class PhraseAligner:
         return {text: self.graph.first_phrase + i for i, text in enumerate(self.graph.phrases)}
 
     def _nodes(self, phrase: str) -> tuple[int, ...]:
-        """Return the nodes of a phrase."""
         exact, hits = self._position.get(phrase), []
         if exact is None and self.folds and (spelt := self.graph.phrase_nodes(phrase_key(phrase))):
             exact = spelt[0]

@@ -126,12 +126,10 @@ class ReportView:
         return Hit(self.graph.names[entity], 0.0, 0, "entity", self.entity_text(entity), sources)
 
     def relation_hit(self, relation: int) -> Hit:
-        """Return a relation as a hit, not ranked yet."""
         sources = tuple(self.index.ids[p] for p in self.graph.relation_passages[relation].tolist())
         return Hit(self.graph.relation_id(relation), 0.0, 0, "relation", self.graph.statement(relation), sources)
 
     def entity_text(self, entity: int) -> str:
-        """Return an entity's name and description."""
         text = self.graph.descriptions[entity]
         return f"{self.graph.names[entity]}: {text}" if text else self.graph.names[entity]
 

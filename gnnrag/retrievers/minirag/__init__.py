@@ -103,8 +103,6 @@ def guessed_types(query: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class LinkedQuery:
-    """What a query was linked to."""
-
     mentions: Sequence[Sequence[int]]  # candidates of each mention, best first
     scores: dict[int, float]  # candidate to cosine, in order of first mention
     votes: Votes

@@ -117,7 +117,6 @@ class WalkGraph:
         self.to, self.by = Lists(indptr, to[order]), Lists(indptr, ways.values[order])
 
     def walks(self, start: int) -> Walks:
-        """Return all walks of an entity."""
         first, by = self.to[start], self.by[start]
         owner = np.repeat(np.arange(len(first)), self.to.sizes_of(first))
         end, far = self.to.at(first), self.by.at(first)

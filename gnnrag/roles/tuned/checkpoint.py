@@ -226,15 +226,14 @@ class TunedRole(Role[Any, Any]):
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        name = "reader.brief" if self.role == "reader" else f"{self.role}.prompted"
-        role: Any = from_settings(find_class("role", name), {**own, **self.prompted}, f"{where}.prompted")
+        cls = find_class("role", f"{self.role}.prompted")
+        role: Any = from_settings(cls, {**own, **self.prompted}, f"{where}.prompted")
         role = set_up(role, backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
-        for prompt in (prompter.prompt for prompter in role.prompters):
-            if known.get(prompt.name) != prompt.digest:
-                raise ArtefactError(
-                    f"{folder}: it was trained on another prompt than {prompt.name!r} is here; train again"
-                )
+        asked = {prompter.prompt.name: prompter.prompt.digest for prompter in role.prompters}
+        for name, prompt in known.items():
+            if asked.get(name) != prompt:
+                raise ArtefactError(f"{folder}: it was trained on another prompt than {name!r} is here; train again")
         role.close = backend.close
         return role  # type: ignore[no-any-return]
 

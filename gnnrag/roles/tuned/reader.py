@@ -75,7 +75,7 @@ def opened(folder: Path, fingerprint: str, base: str | None, device: str) -> Spa
 
 @part("role", "reader.tuned")
 class TunedReader(TunedRole):
-    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
+    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`PromptedReader`)."""
 
     # least confidence of an answer that is stated; null: the calibrated one, or 0 where a short answer is asked for
     min_confidence: float | None = None
@@ -89,10 +89,6 @@ class TunedReader(TunedRole):
     role: ClassVar[str] = "reader"
     kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
     loads_at_once: ClassVar[bool] = True
-
-    def setup(self) -> None:
-        self.prompted = {"max_passages": self.max_passages, **self.prompted}
-        super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         answers = SpanAnswers(getattr(self, "index", None), folder, record, self)

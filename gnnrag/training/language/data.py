@@ -14,8 +14,8 @@ from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
 from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.reader import reader_chat
 from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.tuned.causal_reader import brief_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.training.config import Count, TrainConfig
 from gnnrag.training.row_sets import RowsConfig
@@ -92,7 +92,7 @@ def chat(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
         return verifier_chat(task, row.selected, prompt)
     if isinstance(row, ReaderRow):
         numbers = [place for place, passage in enumerate(row.passages, start=1) if passage.id in row.cited]
-        return brief_chat(task, next(iter(row.answers), ""), numbers, prompt)
+        return reader_chat(task, next(iter(row.answers), ""), numbers, prompt)
     said = Thoughts(row.fast, row.slow, row.sufficient, row.source.get("chain"))
     return thoughts_chat(task, said, prompt)
 

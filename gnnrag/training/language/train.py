@@ -20,7 +20,6 @@ from gnnrag.llm.hf import load_model, put_on
 from gnnrag.llm.local import check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.prompts import load_prompt
-from gnnrag.roles.tuned.causal_reader import PROMPT
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
@@ -51,7 +50,7 @@ SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
 )
-PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
+OPTIONS = {"reader": ("abstain",)}  # of prompts
 METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
 
 
@@ -75,7 +74,7 @@ class LanguageTraining(RowsTraining):
     def __init__(self, config: TrainLanguageConfig, data: Any, fold: int | None, context: RunContext) -> None:
         self.corpora: Mapping[str, CorpusRetriever] = data[1]
         super().__init__(config, data[0], fold, context)
-        self.prompt = load_prompt(config.prompt or PROMPTS.get(self.role, self.role))
+        self.prompt = load_prompt(config.prompt or self.role, *OPTIONS.get(self.role, ()))
         self.summary = SUMMARY.format(role=self.role, prompt=self.prompt.name)  # type: ignore[misc]
         self.settings = {**self.settings, "role": self.role}
         self.start = tuned_folder(config.start) if config.start else None
@@ -219,6 +218,7 @@ class LanguageTraining(RowsTraining):
         config, prompt, base = self.config, self.prompt, self._base[1]
         rows = [row for one in self.sets.values() for row in one.examples]
         prompted: dict[str, Any] = {"max_tokens": config.reply_tokens}
+        prompted |= dict.fromkeys(OPTIONS.get(self.role, ()), True)
         if self.role == "verifier":  # is shown no more passages at once than in its training
             prompted["window"] = max(len(shown(row)) for row in rows)
         if config.prompt:  # a file of one's own comes along, so that the folder is complete
