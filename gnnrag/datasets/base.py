@@ -29,16 +29,14 @@ from gnnrag.types import OnProgress, Passage, Question, no_progress
 class Dataset:
     """A corpus with questions on it; `questions` is empty where only the corpus was asked for.
 
-    `skipped` maps a reason to the names of files, passages or questions left out; `notes` are remarks that a run should
-    show; `documents` are the files of own documents, `report` says what was read of each; `nodes` maps a passage of a
-    knowledge base to its entities.
+    `remarks` say what was left out and what else is worth knowing; `documents` are the files of own documents, `report`
+    says what was read of each; `nodes` maps a passage of a knowledge base to its entities.
     """
 
     name: str
     passages: tuple[Passage, ...]
     questions: tuple[Question, ...] = ()
-    skipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     report: tuple[FileReport, ...] = ()
@@ -47,15 +45,6 @@ class Dataset:
         """Return it with passages that have no titles, under a name of its own."""
         bare = tuple(replace(passage, title="") for passage in self.passages)
         return replace(self, name=f"{self.name}-untitled", passages=bare)
-
-    @property
-    def remarks(self) -> list[str]:
-        """What was left out and what else is worth knowing, as sentences."""
-        lines = []
-        for reason, names in self.skipped.items():
-            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-            lines.append(f"skipped {len(names)}: {reason} ({shown})")
-        return [*lines, *self.notes]
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -115,8 +104,7 @@ def load_dataset(
     else:
         passages = _passages(source, Chunking(chunk_words, chunk_overlap), skips)
         asked = _asked(_questions(source, questions, split, passages, skips), limit, sample, sample_seed, skips)
-    name, notes = source.data_name(split), tuple(skips.notes)
-    data = Dataset(name, tuple(passages), tuple(asked), skips.frozen(), notes, nodes=nodes)
+    data = Dataset(source.data_name(split), tuple(passages), tuple(asked), skips.remarks(), nodes=nodes)
     return data if titles else data.without_titles()
 
 
@@ -161,7 +149,7 @@ def load_passages(
         data = Dataset(source.name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
     else:
         data = Dataset(source.name, tuple(_passages(source, chunking, skips)))
-    data = replace(data, skipped=skips.frozen(), notes=tuple(skips.notes))
+    data = replace(data, remarks=skips.remarks())
     return data if titles else data.without_titles()
 
 

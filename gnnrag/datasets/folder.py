@@ -120,7 +120,7 @@ def load_documents(
                 skips.add(reason, name)
             progress("files", 1, len(files))
     if not any(documents.values()):
-        seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
+        seen = f" What is there: {'; '.join(skips.remarks())}" if skips.by_reason else " It is empty."
         raise DataError(path, f"holds no documents with text ({', '.join(sorted(SUFFIXES))}).{seen}")
     return Folder(documents, tuple(reports))
 

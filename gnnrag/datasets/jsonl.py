@@ -134,13 +134,13 @@ class Skips:
         """Record that `name` (a file, passage or question) was left out, and why."""
         self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
 
-    def frozen(self) -> dict[str, tuple[str, ...]]:
-        return {reason: tuple(names) for reason, names in self.by_reason.items()}
-
-    def summary(self, shown: int = 5) -> str:
-        """Return one line for an error message: counts by reason with the first names."""
-        parts = (f"{len(names)} x {reason}: {', '.join(names[:shown])}" for reason, names in self.by_reason.items())
-        return "; ".join(parts)
+    def remarks(self) -> tuple[str, ...]:
+        """Return what was left out, with the first names, and the notes: a line each."""
+        lines = []
+        for reason, names in self.by_reason.items():
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            lines.append(f"skipped {len(names)}: {reason} ({shown})")
+        return (*lines, *self.notes)
 
 
 def new_id(seen: dict[str, object], name: str, content: object, skips: Skips) -> str | None:

@@ -24,13 +24,11 @@ class EntityGraph:
     entities: Sequence[str]  # normalised names, sorted
     facts: Sequence[Triple]  # distinct normalised (head, relation, tail), sorted
     fact_entities: np.ndarray  # (num_facts, 2) int32, head and tail as positions in `entities`
-    fact_indptr: np.ndarray  # with `fact_passages`: CSR lists of the passages that state each fact
-    fact_passages: np.ndarray  # ascending for each fact
+    fact_passages: Lists  # the passages that state each fact, ascending
     synonyms: np.ndarray  # (num_synonyms, 2) int32 (from, to), normally both directions; see `gnnrag.graphs.synonyms`
     similarities: np.ndarray  # (num_synonyms,) float64 cosines
-    # (len(fact_passages),) int32: how often a passage states a fact, and in how many spellings; None: once
-    fact_times: np.ndarray | None = None
-    fact_spellings: np.ndarray | None = None
+    fact_times: np.ndarray  # of the values of `fact_passages`, int32: how often a passage states a fact
+    fact_spellings: np.ndarray  # and in how many spellings
 
     @property
     def num_entities(self) -> int:
@@ -43,8 +41,8 @@ class EntityGraph:
     @cached_property
     def slots(self) -> sparse.csr_array:
         """How many distinct facts of each passage hold each entity. Shape (num_passages, num_entities)."""
-        facts = np.repeat(np.arange(len(self.facts)), np.diff(self.fact_indptr))
-        rows, columns = np.repeat(self.fact_passages, 2), self.fact_entities[facts].ravel()
+        facts = self.fact_passages.owners
+        rows, columns = np.repeat(self.fact_passages.values, 2), self.fact_entities[facts].ravel()
         values = np.ones((len(facts), 2))
         values[self.fact_entities[facts, 0] == self.fact_entities[facts, 1], 1] = 0.0  # one slot for both ends
         return _summed(rows, columns, values.ravel(), (self.num_passages, self.num_entities))
@@ -53,10 +51,6 @@ class EntityGraph:
     def passages_with(self) -> np.ndarray:
         """Number of passages whose facts hold each entity. Shape (num_entities,), int64."""
         return np.bincount(self.slots.indices, minlength=self.num_entities)
-
-    def passages_of(self, fact: int) -> np.ndarray:
-        """Return the passages that state a fact."""
-        return self.fact_passages[self.fact_indptr[fact] : self.fact_indptr[fact + 1]]
 
     def entity_adjacency(
         self, syn_overwrites: bool = True, counted: Literal["once", "spellings", "times"] = "once"
@@ -70,9 +64,8 @@ class EntityGraph:
         """
         shape = (self.num_entities, self.num_entities)
         heads, tails = self.fact_entities.T
-        times = {"once": None, "spellings": self.fact_spellings, "times": self.fact_times}[counted]
-        times = np.ones(len(self.fact_passages)) if times is None else times
-        counts = np.diff(np.concatenate([[0.0], np.cumsum(times)])[self.fact_indptr]) * (heads != tails)
+        times = {"spellings": self.fact_spellings, "times": self.fact_times}.get(counted, np.ones(len(self.fact_times)))
+        counts = np.bincount(self.fact_passages.owners, times, len(self.facts)) * (heads != tails)
         relations = _summed(heads, tails, counts, shape)
         relations = relations + relations.T
         sources, targets = self.synonyms.T
@@ -127,15 +120,12 @@ def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hippora
     entities = sorted({name for head, _, tail in facts for name in (head, tail)})
     position = {name: i for i, name in enumerate(entities)}
     pairs = [(position[head], position[tail]) for head, _, tail in facts]
-    indptr = np.zeros(len(facts) + 1, dtype=np.int32)
-    np.cumsum([len(stated[fact]) for fact in facts], out=indptr[1:])
     return EntityGraph(
         len(triples),
         tuple(entities),
         tuple(facts),
         np.array(pairs, dtype=np.int32).reshape(-1, 2),
-        indptr,
-        np.array([p for fact in facts for p in stated[fact]], dtype=np.int32),
+        Lists.of([list(stated[fact]) for fact in facts]),
         np.zeros((0, 2), dtype=np.int32),
         np.zeros(0),
         np.array([len(rows) for fact in facts for rows in stated[fact].values()], dtype=np.int32),

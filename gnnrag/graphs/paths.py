@@ -57,11 +57,6 @@ class Neighbourhood:
         return self.distance != FAR
 
     @property
-    def nodes(self) -> np.ndarray:
-        """The nodes inside, by id. Shape (n,), int64."""
-        return np.flatnonzero(self.mask)
-
-    @property
     def relations(self) -> np.ndarray:
         """Rows of the relations with both ends inside, by row. Shape (n,), int64."""
         return np.flatnonzero(self.mask[self.adjacency.ends].all(axis=1))

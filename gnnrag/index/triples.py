@@ -145,7 +145,7 @@ def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
     return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)
 
 
-@artefact(("extraction",), uses=("graph", "embedder"), version=6, load=_load_entity_graph)
+@artefact(("extraction",), uses=("graph", "embedder"), version=7, load=_load_entity_graph)
 def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
     config, extractions = work.config.graph, work.read("extraction")

@@ -23,7 +23,6 @@ class Pool:
     """Passages found so far with their scores, in the order in which they were first seen. That order breaks ties."""
 
     scores: dict[str, float] = field(default_factory=dict)
-    dropped: int = 0  # hits whose score was NaN
 
     def merge(self, ranking: Ranking, norm: ScoreNorm = "minmax_full", weight: float = 1.0) -> int:
         """Take each passage's best score over all queries (BDTR, arXiv 2509.25530, eq. 3, 4); return how many are new.
@@ -32,9 +31,7 @@ class Pool:
         """
         before = len(self.scores)
         for id_, score in zip(ranking.ids, (weight * ranking.normalised(norm)).tolist(), strict=True):
-            if math.isnan(score):
-                self.dropped += 1
-            elif score > self.scores.get(id_, -math.inf):
+            if score > self.scores.get(id_, -math.inf):  # NaN never is
                 self.scores[id_] = score
         return len(self.scores) - before
 

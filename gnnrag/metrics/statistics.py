@@ -28,7 +28,6 @@ class Difference:
     low: float
     high: float
     p_value: float
-    n: int
     p_floor: float  # the smallest p-value that so many resamples and differing questions can give
 
 
@@ -58,7 +57,7 @@ def paired_difference(a: Values, b: Values, resamples: int = 1000, seed: int = 0
     # A test that flips the signs of the differing questions could not give less than this either.
     floor = min(1.0, max(2.0 / (resamples + 1), 2.0 ** (1 - int(np.count_nonzero(delta)))))
     p_value = min(1.0, max(floor, 2.0 * min(tails)))
-    return Difference(float(delta.mean()), float(low), float(high), p_value, len(delta), floor)
+    return Difference(float(delta.mean()), float(low), float(high), p_value, floor)
 
 
 def mcnemar(a: Values, b: Values) -> float:

@@ -151,8 +151,8 @@ def current_passages(
     return round_robin(near, ours, theirs)
 
 
-def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
-    """Give each passage to the first row that cites it; returns non-empty rows, most cited passage first; citations."""
+def own_passages(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Give each passage to the first row that cites it; returns non-empty rows, most cited passage first."""
     rows = [row for row in rows if len(row)]
     cited = Counter(passage for row in rows for passage in distinct(row))
     seen: set[int] = set()
@@ -161,7 +161,7 @@ def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counte
         fresh = [passage for passage in distinct(row) if passage not in seen]
         seen.update(fresh)
         owned.append(sorted(fresh, key=lambda passage: -cited[passage]))
-    return owned, cited
+    return owned
 
 
 def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
@@ -192,12 +192,10 @@ def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: in
 def pick(
     rows: Sequence[Sequence[int]], cosines: np.ndarray | None, most: int = MAX_SHARE, without: Iterable[int] = ()
 ) -> list[int]:
-    """Pick by vector, or by weight where `cosines` (num_passages,) is None or NaN for a passage; none of `without`."""
+    """Pick by vector, or by weight where `cosines` (num_passages,) is None; none of `without`."""
     gone = set(without)
-    owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
-    if cosines is None or any(np.isnan(cosines[passage]) for passage in cited):
-        return pick_by_weight(owned, most)
-    return pick_by_vector(owned, cosines, most)
+    owned = own_passages([[p for p in row if p not in gone] for row in rows])
+    return pick_by_weight(owned, most) if cosines is None else pick_by_vector(owned, cosines, most)
 
 
 def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:

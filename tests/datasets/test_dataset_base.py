@@ -44,8 +44,8 @@ def test_canonical_folder_and_other_questions(canonical, tmp_path):
 
 def test_limit_takes_the_first_and_says_so(canonical):
     limited = load_dataset(canonical, limit=2)
-    assert [q.id for q in limited.questions] == ["q0", "q1"] and "data.limit=2" in limited.notes[0]
-    assert load_dataset(canonical, limit=9).notes == ()
+    assert [q.id for q in limited.questions] == ["q0", "q1"] and "data.limit=2" in limited.remarks[0]
+    assert load_dataset(canonical, limit=9).remarks == ()
 
 
 def test_a_sample_is_drawn_by_seed_in_proportion_to_the_types(canonical):
@@ -105,5 +105,5 @@ def test_fingerprints_see_content_and_order_only(canonical):
 )
 def test_real_benchmarks_load_whole(name, passages, with_field):
     dataset = load_dataset(SHARED / name)
-    assert (len(dataset.passages), dataset.skipped, dataset.notes) == (passages, {}, ())
+    assert (len(dataset.passages), dataset.remarks) == (passages, ())
     assert all(q.gold and q.answers and getattr(q, with_field) for q in dataset.questions)

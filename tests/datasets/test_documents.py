@@ -8,7 +8,6 @@ import time
 import zlib
 from datetime import date
 from functools import cache
-from html import escape
 
 import pytest
 from hypothesis import given, settings
@@ -239,87 +238,6 @@ def test_bombs_end_within_the_limits_and_the_folder_goes_on(folder, monkeypatch,
     assert report.state == ("read" if name in ("line.txt", "quotes.csv") else report.state)
     assert report.state == "read" or report.why
     assert sum(len(p.text) for p in data.passages) < child.MAX_YIELD
-
-
-REPEATED = [
-    "(",
-    "[",
-    "*a ",
-    "`",
-    "<",
-    "a.",
-    "1. ",
-    "| ",
-    "- ",
-    '"',
-    " ",
-    "\t",
-    "a\n",
-    "#",
-    "A ",
-    ">",
-    "&",
-    "\\",
-    "1.1 A\n\n",
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["csv", "eml", "html", "jsonl", "md", "rst", "rtf", "txt"])
-def test_repeated_tokens_are_read_or_left_out_in_time(folder, suffix):
-    with DocumentReader(Chunking()) as reader:
-        for number, token in enumerate(REPEATED):
-            text = token * (100_000 // len(token))
-            text = json.dumps({"text": text}) if suffix == "jsonl" else text
-            name = f"{number}.{suffix}"
-            started = time.monotonic()
-            reader.read(folder({name: f"x\n{text}\nx" if suffix != "jsonl" else text}) / name)
-            assert time.monotonic() - started < child.WALL_SECONDS, token
-
-
-WRAPPED = {
-    "docx": lambda text: docx([("", text), [[text, text]]]),
-    "epub": lambda text: epub("x", {"a.xhtml": f"<p>{escape(text)}</p>"}),
-    "ipynb": lambda text: json.dumps(NOTEBOOK | {"cells": [{"cell_type": "markdown", "metadata": {}, "source": text}]}),
-    "odt": lambda text: open_document(f"<text:p>{escape(text)}</text:p>"),
-    "ods": lambda text: open_document(open_table([["a", "b"], [escape(text), "1"]]), "spreadsheet"),
-    "pptx": lambda text: pptx([(text, [text], "")]),
-    "tsv": lambda text: f"a\tb\n{text}\t1\n",
-    "xlsx": lambda text: xlsx({"S": [["a", "b"], [text[:30_000], "1"]]}),
-    "htm": lambda text: f"<h1>x</h1>{text}",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", WRAPPED)
-def test_repeated_tokens_in_other_programs_formats_are_read_or_left_out_in_time(folder, suffix):
-    with DocumentReader(Chunking()) as reader:
-        for number, token in enumerate(REPEATED):
-            content = WRAPPED[suffix](token * (60_000 // len(token)))
-            name = f"{number}.{suffix}"
-            started = time.monotonic()
-            reader.read(folder({name: content}) / name)
-            assert time.monotonic() - started < child.WALL_SECONDS, token
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ".. index::\n",
-        *(
-            pytest.param(line, marks=pytest.mark.slow)
-            for line in (".. _x:\n", ".. contents:: a\n   b\n", ".. meta::\n\n", ".. toctree::")
-        ),
-    ],
-)
-@pytest.mark.parametrize(
-    "blank", [" \n", *(pytest.param(blank, marks=pytest.mark.slow) for blank in (" ", "\t", "  a\n"))]
-)
-def test_directives_before_blanks_are_read_in_linear_time(folder, line, blank):
-    root = folder({"a.rst": f"{line}{blank * (100_000 // len(blank))}"})
-    started = time.process_time()
-    read_document(root / "a.rst")
-    assert time.process_time() - started < 5
 
 
 def test_lines_are_read_in_linear_time():

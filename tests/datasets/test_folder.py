@@ -37,7 +37,7 @@ def test_formats_titles_and_ids(folder):
         ("faq.jsonl:r9#1", "Row", "From a record."),
         ("faq.jsonl:2#1", "faq", "No id here."),
     ]
-    assert (dataset.name, dataset.questions, dataset.skipped) == ("docs", (), {})
+    assert (dataset.name, dataset.questions, dataset.remarks) == ("docs", (), ())
     assert rows(load_dataset(root / "b.txt"))[0][0] == "b.txt#1"
     folder({"a.txt": "New.", "n/b.txt": "Also new."})
     assert [row for row in rows(load_passages(root)) if row in rows(dataset)] == rows(dataset), "ids are stable"
@@ -64,7 +64,7 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(folder, name, conte
     assert [p.text for p in dataset.passages] == ["café au lait", "Fine."]
     why = {row.file: "; ".join(row.why) for row in dataset.report}
     assert (name in why) is bool(reason) and (reason or "") in why.get(name, "")
-    assert (name in str(dataset.skipped)) is (reason is not None)
+    assert (name in str(dataset.remarks)) is (reason is not None)
 
 
 def test_links_to_files_are_followed_and_names_need_not_be_utf_8(folder):
@@ -76,13 +76,13 @@ def test_links_to_files_are_followed_and_names_need_not_be_utf_8(folder):
         file.write(b"x")
     dataset = load_passages(root)
     assert [p.id for p in dataset.passages] == ["a.txt#1", "b.txt#1", "caf\\xe9.txt#1"]
-    assert dataset.skipped == {"no regular file": ("gone.txt",)}
+    assert dataset.remarks == ("skipped 1: no regular file (gone.txt)",)
 
 
 def test_nothing_to_read_is_one_clear_error(folder):
     with pytest.raises(DataError, match="docs"):
         load_passages(folder({}))
-    with pytest.raises(DataError, match=r"7 x unsupported file type: 0.png.*e.txt"):
+    with pytest.raises(DataError, match=r"7: unsupported file type \(0.png.*e.txt"):
         load_passages(folder({f"{i}.png": b"x" for i in range(7)} | {"e.txt": " "}))
 
 

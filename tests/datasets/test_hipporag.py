@@ -102,7 +102,7 @@ def test_each_benchmark(release, case):
     assert question.text == sample["question"]
     assert [p.id for p in dataset.passages] == ["toy-0", "toy-1", "toy-2", "toy-3"]
     assert dataset.passages[3].text == "Rome is in Italy. "
-    assert (dataset.name, dataset.skipped, dataset.notes) == ("toy", {}, ())
+    assert (dataset.name, dataset.remarks) == ("toy", ())
 
 
 UNANSWERABLE = [
@@ -138,7 +138,7 @@ def test_an_id_of_several_questions_loads(release):
     data = load_dataset(release([MUSIQUE, twin, MUSIQUE, third]))
     id_ = MUSIQUE["id"]
     assert [(q.id, bool(q.answers)) for q in data.questions] == [(id_, True), (f"{id_}@2", False), (f"{id_}@3", True)]
-    assert data.skipped == {"repeated question": (id_,)} and f"{id_}@2" in data.notes[0]
+    assert data.remarks[0] == f"skipped 1: repeated question ({id_})" and f"{id_}@2" in data.remarks[1]
 
 
 def test_decomposition_evidence_and_extra(release):
@@ -160,8 +160,10 @@ def test_duplicates_keep_the_first_and_carry_gold(release):
     corpus = [{"title": "Empty", "text": " "}, *CORPUS, CORPUS[0], CORPUS[0]]
     dataset = load_dataset(release([TWO_WIKI], corpus))
     assert [p.id for p in dataset.passages] == ["toy-1", "toy-2", "toy-3", "toy-4"]
-    assert {why: len(names) for why, names in dataset.skipped.items()} == {"empty passage": 1, "duplicate passage": 2}
-    assert dataset.skipped["duplicate passage"][0] == "toy-5 (same as toy-1)"
+    assert [remark.partition(" (")[0] for remark in dataset.remarks] == [
+        "skipped 1: empty passage", "skipped 2: duplicate passage",
+    ]  # fmt: skip
+    assert "(toy-5 (same as toy-1), " in dataset.remarks[1]
     assert dataset.questions[0].gold == ("toy-1",)
 
 
@@ -169,7 +171,7 @@ def test_gold_falls_back_to_a_title_that_is_unique(release):
     sample = {**TWO_WIKI, "supporting_facts": [["Paris", 0], ["Rome", 0]], "context": [["Paris", ["Other text."]]]}
     dataset = load_dataset(release([sample]))
     assert dataset.questions[0].gold == ("toy-1", "toy-3")
-    assert dataset.notes == ("2 gold passages were matched by their title, as their text differs",)
+    assert dataset.remarks == ("2 gold passages were matched by their title, as their text differs",)
 
 
 @pytest.mark.parametrize(("title", "count"), [("Ann", 2), ("Berlin", 0)])

@@ -50,7 +50,7 @@ def test_a_synonym_replaces_the_count_of_its_pair():
 def test_facts_are_sorted_and_know_their_passages():
     graph = build_entity_graph([[("B!", "of", "a"), ("b", "of", "A")], [], [("a", "is", "a"), ("b", "of", "a")]])
     assert graph.facts == (("a", "is", "a"), ("b", "of", "a"))
-    assert [graph.passages_of(i).tolist() for i in (0, 1)] == [[2], [0, 2]]
+    assert [graph.fact_passages[i].tolist() for i in (0, 1)] == [[2], [0, 2]]
     assert graph.entity_adjacency()[0, 0] == 0  # no self-loop
     assert graph.slots.toarray().tolist() == [[1, 1], [0, 0], [2, 1]]  # a fact of a with itself fills one slot
 

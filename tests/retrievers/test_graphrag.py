@@ -56,6 +56,10 @@ def search(index: Index, roles: Any, *queries: Query, **settings: Any) -> tuple[
     return asyncio.run(retriever.retrieve_for(queries, session)), session
 
 
+def best_connected(index: Index) -> list[int]:
+    return np.argsort(-index.knowledge.degrees, kind="stable")[:10].tolist()
+
+
 class TestLocal:
     def test_passages_by_entity_then_by_its_relations(self, index: Index) -> None:
         retriever, g = local(index), index.knowledge
@@ -76,13 +80,11 @@ class TestLocal:
         vector = np.zeros(index.knowledge_vectors.matrix.shape[1], dtype=np.float32)
         assert [len(local(index, profile=p).select(vector)) for p in ("released", "fixed")] == [20, 10]
         assert len(local(index, profile="released", entities=3).select(vector)) == 6
-        by_degree = local(index).select(None)
-        assert by_degree == np.argsort(-index.knowledge.degrees, kind="stable")[:10].tolist(), "an empty query"
 
     def test_budgets(self, index: Index) -> None:
         r = local(index)
         assert (r.report_tokens, r.table_tokens, r.text_tokens) == (1800, 4200, 6000)
-        entities = r.select(None)
+        entities = best_connected(index)
         for tokens in (400, 2000, 12000):
             tight = local(index, max_tokens=tokens)
             texts = [index.passages[p].content for p in tight.passages(entities)]
@@ -93,7 +95,7 @@ class TestLocal:
 
     def test_communities_by_matches_then_rating(self, index: Index) -> None:
         r = local(index, max_tokens=10**6)
-        entities = r.select(None)
+        entities = best_connected(index)
         rows = []
         for i in r.reports(entities):
             own = set(r.view.communities.members[i].tolist())

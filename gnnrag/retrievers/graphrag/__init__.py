@@ -64,11 +64,10 @@ class GraphRAGLocalRetriever(Retriever):
         self._communities_of = self.view.communities.members.transposed(self.graph.num_entities)  # coarsest first
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        texts = [query.text for query in queries if query.text.strip()]
-        vectors = iter(self.index.embedder.encode(texts, is_query=True) if texts else ())
-        return [self._rank(query, next(vectors) if query.text.strip() else None) for query in queries]
+        vectors = self.index.embedder.encode([query.text for query in queries], is_query=True) if queries else ()
+        return [self._rank(query, vector) for query, vector in zip(queries, vectors, strict=True)]
 
-    def _rank(self, query: Query, vector: np.ndarray | None) -> Ranking:
+    def _rank(self, query: Query, vector: np.ndarray) -> Ranking:
         mask = self.mask(query)
         entities = self.select(vector, mask)
         if query.channel == "graph":
@@ -78,21 +77,21 @@ class GraphRAGLocalRetriever(Retriever):
             hits += [self.view.relation_hit(r) for r in relations]
             return rank_hits_in_order(hits, query.top_k, "graphrag_local", self.passes(query))
         passages = self.passages(entities, mask)
-        if not passages and vector is not None:
+        if not passages:
             cosines = self.index.passage_vectors @ vector
             return rank_passages(cosines, self.index.ids, query.top_k, "dense_fallback", mask=mask)
-        if mask is not None and vector is not None:  # what passes and these entities do not have follows by cosine
+        if mask is not None:  # what passes and these entities do not have follows by cosine
             tail = self.index.passage_vectors @ vector
             return rank_in_order(passages, self.index.ids, query.top_k, "graphrag_local", tail, mask)
         ids = tuple(self.index.ids[p] for p in passages[: query.top_k])
         return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch="graphrag_local")
 
-    def select(self, vector: np.ndarray | None, mask: np.ndarray | None = None) -> list[int]:
-        """Return the entities nearest to a query vector (dim,), best first; without one, those of highest degree.
+    def select(self, vector: np.ndarray, mask: np.ndarray | None = None) -> list[int]:
+        """Return the entities nearest to a query vector (dim,), best first.
 
         With `mask` (num_passages,) only those of passages that pass, where there are any.
         """
-        scores = self.graph.degrees.astype(np.float64) if vector is None else self.vectors.scores("entities", vector)
+        scores = self.vectors.scores("entities", vector)
         if mask is not None:
             scores = np.where(any_of(self.graph.entity_passages, mask), scores, -np.inf)
         return best_positions(scores, self.count).tolist()
