@@ -61,6 +61,19 @@ _FILTER = re.compile(
     r"usage (?:policy|policies|guidelines)",
     re.IGNORECASE,
 )
+# What fails with a status that passes elsewhere, and fails again.
+_LASTING = re.compile(
+    r"insufficient[ _](?:quota|balance|credit|funds)|billing_(?:hard_limit|not_active)", re.IGNORECASE
+)
+# "Please try again in 1m3.5s" of an error 429, where no header says it.
+_WAIT = re.compile(
+    r"(?:again|retry)\s+(?:in|after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)\s?(m?)s)?", re.IGNORECASE
+)
+_ADVICE = {  # by status: the setting that helps
+    401: "; llm.api_key_env names the variable with the key",
+    404: "; look at llm.model and llm.base_url",
+    429: "; fewer requests at a time with llm.concurrency, more tries with llm.max_retries",
+}
 # Why a reply ended, in the words of some servers; others are OpenAI's, or kept.
 _FINISHES = {"eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length", "safety": "content_filter"}
 
@@ -78,6 +91,18 @@ def error_class(status: int, code: object, message: str) -> type[LLMError]:
     if causes:
         return min(causes, key=itemgetter(0))[1]
     return RejectedError if status in (400, 422, 451) else UnansweredError
+
+
+async def _prepare_retry(response: Any) -> None:
+    """Tell the client how long a refusal asks to wait, or that it lasts: the client reads neither from the text."""
+    if response.status_code == 429:
+        said = (await response.aread()).decode("utf-8", "replace")[: 2 * _SAID]
+        if (wait := _WAIT.search(said)) and "retry-after" not in response.headers:
+            hours, minutes, seconds, milli = wait.groups(default="0")
+            waited_s = 3600 * int(hours) + 60 * int(minutes) + float(seconds) / (1000 if milli else 1)
+            response.headers["retry-after"] = str(waited_s)
+        if _LASTING.search(said):
+            response.headers["x-should-retry"] = "false"
 
 
 @dataclass(eq=False)
@@ -162,7 +187,9 @@ class OpenAI(Backend):
                     api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
                     base_url=self.base_url,
                     timeout=self.timeout_s,
-                    http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                    http_client=openai.DefaultAsyncHttpxClient(
+                        follow_redirects=False, event_hooks={"response": [_prepare_retry]}
+                    ),
                 )
                 self._loops[loop] = (asyncio.Semaphore(self.concurrency), client)
             return self._loops[loop]
@@ -259,12 +286,11 @@ class OpenAI(Backend):
         )
 
     def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
-        """Return the error for a status."""
-        kind = error_class(status, code, message)
-        advice = "prompt longer than the model's context; show fewer or shorter passages: "
-        return kind(
-            (advice if kind is ContextLengthError else "") + self._message(client, f"status {status}: {message}")
-        )
+        """Return the error for a status, with the setting that helps."""
+        kind, text = error_class(status, code, message), self._message(client, f"status {status}: {message}")
+        if kind is ContextLengthError:
+            return kind(f"prompt longer than the model's context: {text}; show fewer or shorter passages")
+        return kind(text[:_SAID] + _ADVICE[status] if status in _ADVICE else text)
 
     def _message(self, client: openai.AsyncOpenAI, problem: str) -> str:
         """Name model and server; never the key, should the server have quoted it."""
