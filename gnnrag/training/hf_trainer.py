@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -42,12 +41,7 @@ class RunCallback(TrainerCallback):
 
     def __init__(self, run: TrainingRun, context: RunContext) -> None:
         self.run, self.context = run, context
-        self.is_stopped, self.start = False, time.perf_counter()
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.run.forget_after(state.global_step)
-        show = self.context.on_note
-        self.run.on_row = lambda row: show(f"{self.run.path}, {progress_line(row, state.max_steps)}")
+        self.is_stopped = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         asked = torch.tensor(float(self.context.stop()), device=args.device)
@@ -55,14 +49,21 @@ class RunCallback(TrainerCallback):
             control.should_save = control.should_training_stop = True
             self.is_stopped = state.global_step < state.max_steps
 
-    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        row = {
-            f"validation/{name[5:]}" if name.startswith("eval_") else f"train/{name}": value
-            for name, value in given["logs"].items()
-            if isinstance(value, int | float) and not name.endswith(IGNORED)
-        }
-        if row:
-            self.run.log({"step": state.global_step, "seconds": time.perf_counter() - self.start, **row})
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
+        if shown(state.log_history[-1]):
+            self.run.log(rows)  # anew, as a resumed training repeats some
+            if self.run.is_main:
+                self.context.on_note(f"{self.run.path}, {progress_line(rows[-1], state.max_steps)}")
+
+
+def shown(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of an entry of a Trainer's log that are shown, by our names."""
+    return {
+        f"validation/{name[5:]}" if name.startswith("eval_") else f"train/{name}": value
+        for name, value in entry.items()
+        if isinstance(value, int | float) and name != "step" and not name.endswith(IGNORED)
+    }
 
 
 def callbacks_of(callback: RunCallback, patience: int | None, is_validated: bool) -> list[Any]:

@@ -56,9 +56,9 @@ def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def progress_line(row: Mapping[str, Any], steps: int) -> str:
-    shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
+    shown = {name.rpartition("/")[2]: value for name, value in row.items() if name != "step"}
     values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
-    return f"step {row['step']} of {steps}, {row['seconds']:.0f} s: {values}"
+    return f"step {row['step']} of {steps}: {values}"
 
 
 def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str, Any]:

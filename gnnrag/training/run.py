@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag import __version__
-from gnnrag.io import Journal, read_journal, remove, write_atomic, write_folder, write_json, write_jsonl
+from gnnrag.io import remove, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.run.rundir import check_same, code_version, lock_run
 from gnnrag.run.tracking import Tracker
 
@@ -37,9 +37,7 @@ class TrainingRun:
         is_main: bool = True,
     ) -> None:
         self.path, self.is_main = Path(path), is_main
-        self.on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # called with each row of metrics
-        self.tracker: Tracker | None = None  # gets these rows, too
-        self._rows: Journal | None = None
+        self.tracker: Tracker | None = None  # gets the rows of metrics
         self._lock = ExitStack()
         if not is_main:
             return
@@ -51,22 +49,13 @@ class TrainingRun:
         write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
         versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
         write_json(self.path / "meta.json", {**meta, "commit": code_version(), "versions": versions})
-        self._rows = Journal(self.path / "metrics.jsonl")
 
-    def log(self, row: Mapping[str, Any]) -> None:
-        if self._rows is not None:
-            self._rows.append(dict(row))
-            self.on_row(row)
+    def log(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write all rows of metrics so far; the last one is new."""
+        if self.is_main:
+            write_jsonl(self.path / "metrics.jsonl", rows)
             if self.tracker:
-                self.tracker.log({k: v for k, v in row.items() if k not in ("step", "seconds")}, row["step"])
-
-    def forget_after(self, step: int) -> None:
-        """Remove the metrics of later steps, which a resumed run repeats."""
-        if self._rows is not None:
-            self._rows.close()
-            rows = read_journal(self.path / "metrics.jsonl")
-            write_jsonl(self.path / "metrics.jsonl", [row for row in rows if row["step"] <= step])
-            self._rows = Journal(self.path / "metrics.jsonl")
+                self.tracker.log({k: v for k, v in rows[-1].items() if k != "step"}, rows[-1]["step"])
 
     def write(self, name: str, data: Any) -> None:
         if self.is_main:
@@ -78,6 +67,4 @@ class TrainingRun:
             write_folder(self.path / name, write)
 
     def close(self) -> None:
-        if self._rows is not None:
-            self._rows.close()
         self._lock.close()
