@@ -94,12 +94,14 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold a lock file, after `wait_s` at most, else GnnragError."""
+def exclusive_lock(
+    path: Path, what: str, wait_s: float = 0.0, needless: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Hold a lock file, after `wait_s` at most, else GnnragError; go on without it once it is `needless`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as handle:
         started = time.monotonic()
-        while True:
+        while not needless():
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -107,7 +109,7 @@ def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]
                 if time.monotonic() - started >= wait_s:
                     problem = f"{what} is being written by another process; wait for it, or use another folder"
                     raise GnnragError(problem) from error
-                time.sleep(0.2)
+                time.sleep(0.1)
             except OSError as error:
                 problem = f"{path} cannot be locked ({error.strerror}); use a file system with locks"
                 raise GnnragError(problem) from error

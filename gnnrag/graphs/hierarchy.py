@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import takewhile
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,7 @@ class PhraseNames:
     """Tables to look up phrases by name and by word."""
 
     keys: Rows[str]  # the spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation
-    hashes: np.ndarray  # (num_phrases,) int64 CRC-32 of each form, sorted
-    order: np.ndarray  # (num_phrases,) int32 positions of the phrases by these, equal ones ascending
+    order: np.ndarray  # (num_phrases,) int32 positions of the phrases by their forms, equal ones ascending
     words: Rows[str]  # the words of the forms, sorted
     counts: np.ndarray  # (num_words,) int64, how often sentences hold a phrase with each word
 
@@ -72,12 +71,6 @@ class HierarchyGraph:
         blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
         return Lists.of_matrix(sparse.block_array(blocks, format="csr"))
 
-    @property
-    def edges(self) -> np.ndarray:
-        """Distinct (lower, higher) node pairs, sorted. Shape (num_edges, 2), int64."""
-        pairs = np.stack([self.neighbours.owners, self.neighbours.values], axis=1)
-        return pairs[pairs[:, 0] < pairs[:, 1]]
-
     @cached_property
     def adjacency(self) -> sparse.csr_array:
         """Symmetric 0/1 matrix. Shape (num_nodes, num_nodes), float64."""
@@ -97,15 +90,14 @@ class HierarchyGraph:
     def names_by(self, keys: Rows[str]) -> PhraseNames:
         """Return the tables to look up phrases by, given the `phrase_key` of each phrase."""
         split = pc.split_pattern(keys.columns[0], " ")
-        numbers, words = _numbered(pc.list_flatten(split))
-        owners = np.repeat(np.arange(len(keys)), np.diff(_bounds(split)))
+        numbers, words = numbered(pc.list_flatten(split))
+        owners = np.repeat(np.arange(len(keys)), np.diff(bounds_of(split)))
         owners, held = np.divmod(distinct(owners * len(words) + numbers), max(len(words), 1))
         counts = np.bincount(held, self.degrees[self.first_phrase + owners], len(words)).astype(np.int64)
         ranks = pc.sort_indices(words).to_numpy()
         ranks = ranks[int(bool(keys) and words[int(ranks[0])].as_py() == "") :]  # of empty forms
-        hashes = np.fromiter(map(_hash, keys.columns[0].to_pylist()), np.int64, len(keys))
-        order = np.argsort(hashes, kind="stable").astype(np.int32)
-        return PhraseNames(keys, hashes[order], order, Rows([words.take(pa.array(ranks))]), counts[ranks])
+        order = pc.sort_indices(keys.columns[0]).to_numpy().astype(np.int32)
+        return PhraseNames(keys, order, Rows([words.take(pa.array(ranks))]), counts[ranks])
 
     @property
     def phrase_keys(self) -> Rows[str]:
@@ -114,9 +106,9 @@ class HierarchyGraph:
 
     def phrase_nodes(self, key: str) -> tuple[int, ...]:
         """Return the node ids of the phrases of a spelling-insensitive form, ascending."""
-        code = _hash(key)
-        alike = self.names.order[slice(*np.searchsorted(self.names.hashes, [code, code + 1]))]
-        return tuple(self.first_phrase + i for i in alike.tolist() if key and self.phrase_keys[i] == key)
+        first, order = bisect_left(self.names.order, key, key=self.phrase_keys.__getitem__), self.names.order
+        alike = takewhile(lambda phrase: key and self.phrase_keys[phrase] == key, order[first:])
+        return tuple(self.first_phrase + int(phrase) for phrase in alike)
 
     def word_count(self, word: str) -> int:
         """Return how often sentences hold a phrase whose form has a word."""
@@ -137,10 +129,6 @@ class HierarchyGraph:
         return sorted({p for row in around for p in row if p < self.num_passages})
 
 
-def _hash(key: str) -> int:
-    return crc32(key.encode("utf-8", "surrogatepass"))
-
-
 _PHRASES = pa.list_(pa.list_(pa.string()))  # of each sentence
 TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", _PHRASES), ("keys", _PHRASES)])
 
@@ -153,16 +141,24 @@ def text_row(text: PassageText) -> dict[str, Any]:
 
 def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
-    rows: Any = passages.columns[0] if isinstance(passages, Rows) else pa.array(map(text_row, passages), TEXT)
-    in_passages = pc.struct_field(rows, "sentences")
-    spoken, sentences = _numbered(pc.list_flatten(in_passages))
+    rows = pa.array(map(text_row, passages), TEXT)
+    return hierarchy_of(partial(pc.struct_field, rows))
+
+
+def hierarchy_of(part: Callable[[str], Any]) -> HierarchyGraph:
+    """Build the graph from columns of `TEXT` by name; each takes much memory, and is let go before the next is read."""
+    in_passages = part("sentences")
+    indptr = bounds_of(in_passages).astype(np.int32)
+    spoken, sentences = numbered(pc.list_flatten(in_passages))
+    del in_passages
     _, first = np.unique(spoken, return_index=True)
-    in_sentences = pc.list_flatten(pc.struct_field(rows, "phrases"))
-    in_rows = Lists(_bounds(in_sentences), np.zeros(0, np.int32))
-    numbers, phrases = _numbered(pc.list_flatten(in_sentences))
+    in_sentences = pc.list_flatten(part("phrases"))
+    in_rows = Lists(bounds_of(in_sentences), np.zeros(0, np.int32))
+    numbers, phrases = numbered(pc.list_flatten(in_sentences))
+    del in_sentences
     values = numbers[in_rows.places(first)]
     owners = np.repeat(np.arange(len(first)), in_rows.sizes_of(first))
-    says_something = np.array([bool(phrase.strip()) for phrase in phrases.to_pylist()], dtype=bool)
+    says_something = pc.not_equal(pc.utf8_trim_whitespace(phrases), "").to_numpy(zero_copy_only=False)
     values, owners = values[says_something[values]], owners[says_something[values]]
     _, once = np.unique(owners * len(phrases) + values, return_index=True)  # each phrase once in a sentence
     values, owners = values[np.sort(once)], owners[np.sort(once)]
@@ -171,13 +167,13 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     position = np.zeros(len(phrases), dtype=np.int32)
     position[order] = np.arange(len(order))
     _, at = np.unique(numbers, return_index=True)
-    keys = pc.list_flatten(pc.list_flatten(pc.struct_field(rows, "keys"))).take(pa.array(at[order]))
+    keys = pc.list_flatten(pc.list_flatten(part("keys"))).take(pa.array(at[order]))
     sizes = np.bincount(owners, minlength=len(first))
     graph = HierarchyGraph(
-        num_passages=len(rows),
+        num_passages=len(indptr) - 1,
         sentences=Rows([sentences]),
         phrases=Rows([phrases.take(pa.array(order, pa.int64()))]),
-        passage_indptr=_bounds(in_passages).astype(np.int32),
+        passage_indptr=indptr,
         passage_sentences=spoken,
         sentence_indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
         sentence_phrases=position[values],
@@ -186,7 +182,7 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
     return replace(graph, known_names=names, known_neighbours=graph.neighbours)
 
 
-def _numbered(strings: Any) -> tuple[np.ndarray, pa.Array]:
+def numbered(strings: Any) -> tuple[np.ndarray, pa.Array]:
     """Return the number of each string, int32, and the distinct strings, which are numbered by first appearance."""
     encoded = _one_array(strings).dictionary_encode()
     return encoded.indices.to_numpy(), encoded.dictionary
@@ -197,7 +193,7 @@ def _one_array(strings: Any) -> pa.Array:
     return strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
 
 
-def _bounds(lists: Any) -> np.ndarray:
+def bounds_of(lists: Any) -> np.ndarray:
     """Return where each list begins in the flattened lists, and where the last one ends. Shape (len(lists) + 1,)."""
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False) if len(lists) else np.zeros(0, np.int64)
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

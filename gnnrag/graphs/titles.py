@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extractOne
 
-from gnnrag.arrays import Lists, distinct
+from gnnrag.arrays import Lists, Rows, distinct
 from gnnrag.datasets.chunk import document_of
-from gnnrag.graphs.hierarchy import HierarchyGraph
+from gnnrag.graphs.hierarchy import HierarchyGraph, bounds_of, numbered
 from gnnrag.text.normalise import FUNCTION_WORDS, cached, drop_qualifier, phrase_key
 from gnnrag.text.subjects import PATH, Subject, subjects_of
 from gnnrag.types import Passage
@@ -62,6 +65,7 @@ class TitleTables:
 
 
 FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a text is about
+NAMES = pa.list_(pa.struct([("form", pa.string()), ("kinds", pa.uint8()), ("sure", pa.float64())]))
 
 
 def build_titles(
@@ -73,49 +77,56 @@ def build_titles(
     (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it.
     """
     rows = [_names(title, row) for title, row in zip(titles, chain(subjects, repeat(())), strict=False)]
-    position: dict[str, int] = {}
-    passage_forms = Lists.of([[position.setdefault(name, len(position)) for name in row] for row in rows])
-    kinds = np.array([kind for row in rows for kind, _ in row.values()], dtype=np.uint8)
-    known = np.array([sure for row in rows for _, sure in row.values()], dtype=np.float64)
-    passages, forms = passage_forms.owners, passage_forms.values
+    return title_tables(graph, pa.array(rows, NAMES))
+
+
+def names_of(passage: Passage) -> list[dict[str, Any]]:
+    """Return what a passage is known by, a row of `NAMES`; a path of headings is no title."""
+    subjects = () if passage.title.strip() else subjects_of(passage.text)
+    return _names("" if PATH in passage.title else passage.title, subjects)
+
+
+def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
+    """Collect the names of passages from an Arrow array of the type `NAMES`."""
+    names, bounds = pc.list_flatten(rows), bounds_of(rows)
+    forms, spelt = numbered(pc.struct_field(names, "form"))
+    kinds, known = (pc.struct_field(names, field).to_numpy() for field in ("kinds", "sure"))
+    passage_forms = Lists(bounds, forms)
+    passages = passage_forms.owners
     # A passage that bears the very name wins over those that need a qualifier to tell them apart from it, titles win
     # over subjects.
-    best = np.full(len(position), SUBJECT, dtype=np.uint8)
+    best = np.full(len(spelt), SUBJECT, dtype=np.uint8)
     for kind in (BARE, FULL):
         best[forms[(kinds & kind) > 0]] = kind
     bears = (kinds & best[forms]) > 0
     sure = np.where(best == SUBJECT, 0.0, 1.0)
     np.maximum.at(sure, forms[bears], known[bears])
-    is_titled = np.zeros(len(passage_forms), dtype=bool)
-    is_titled[passages[(kinds & FULL) > 0]] = True
-    contents = [content(form.split()) for form in position]
-    words = sorted({word for row in contents for word in row})
-    number = {word: i for i, word in enumerate(words)}
+    split = pc.split_pattern(spelt, " ")
+    every_word = pc.list_flatten(split)
+    says_something = pc.invert(pc.is_in(every_word, pa.array(sorted(FUNCTION_WORDS), every_word.type)))
+    holders = np.repeat(np.arange(len(spelt)), np.diff(bounds_of(split)))[says_something.to_numpy(zero_copy_only=False)]
+    words = every_word.filter(says_something)
+    vocabulary = words.unique().sort()
+    at = pc.index_in(words, vocabulary).to_numpy(zero_copy_only=False)
+    held = Lists.of_matrix(Lists.grouped(at, holders, len(vocabulary)).matrix(len(spelt)))  # each form once
     num_sentences = max(len(graph.sentences), 1)
-    counts = dict(zip(graph.names.words, graph.names.counts.tolist(), strict=True))
-    rarities = {word: rarity_of(counts.get(word, 0), num_sentences) for word in words}
+    there = pc.index_in(vocabulary, graph.names.words.columns[0])
+    counts = np.append(graph.names.counts, 0)[pc.fill_null(there, -1).to_numpy(zero_copy_only=False)]
+    rarities = rarity_of(counts, num_sentences)
     return TitleTables(
-        forms=tuple(position),
-        form_passages=Lists.grouped(forms[bears], passages[bears], len(position)),
+        forms=Rows([spelt]),
+        form_passages=Lists.grouped(forms[bears], passages[bears], len(spelt)),
         sure=sure,
-        weights=np.array([sum(rarities[word] for word in row) for row in contents]),
+        weights=np.bincount(held.values, rarities[held.owners], len(spelt)),
         passage_forms=passage_forms,
-        is_titled=is_titled,
-        words=words,
-        word_forms=Lists.of([[number[word] for word in row] for row in contents]).transposed(len(words)),
+        is_titled=np.bincount(passages[(kinds & FULL) > 0], minlength=len(passage_forms)) > 0,
+        words=Rows([vocabulary]),
+        word_forms=held,
         num_sentences=num_sentences,
     )
 
 
-def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables:
-    """Collect what passages are known by; a path of headings is no title, and a passage without one has subjects."""
-    titles = ("" if PATH in p.title else p.title for p in passages)
-    subjects = (() if p.title.strip() else subjects_of(p.text) for p in passages)
-    return build_titles(graph, titles, subjects)
-
-
-def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, float]]:
-    """Return what a passage is known by, as what, and how sure that is where it is a subject."""
+def _names(title: str, subjects: Iterable[Subject]) -> list[dict[str, Any]]:
     bare = drop_qualifier(title)
     kinds = {title: FULL, bare: BARE} if bare != title else {title: FULL | BARE}  # a form takes a while
     names: dict[str, tuple[int, float]] = {}
@@ -124,8 +135,7 @@ def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, floa
         names[name] = (names.get(name, (0, 0.0))[0] | kind, 0.0)
     for name, confidence in {phrase_key(subject.name): subject.confidence for subject in subjects}.items():
         names[name] = (names.get(name, (0, 0.0))[0] | SUBJECT, confidence)
-    names.pop("", None)
-    return names
+    return [{"form": form, "kinds": kinds, "sure": sure} for form, (kinds, sure) in names.items() if form]
 
 
 def content(words: Iterable[str]) -> list[str]:
@@ -133,9 +143,9 @@ def content(words: Iterable[str]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word not in FUNCTION_WORDS]
 
 
-def rarity_of(count: int, num_sentences: int) -> float:
-    """Return the weight of a word that so many mentions hold."""
-    return math.log1p(num_sentences / (1 + count))
+def rarity_of(count: Any, num_sentences: int) -> Any:
+    """Return the weight of a word that so many mentions hold, or of words."""
+    return np.log1p(num_sentences / (1 + count))
 
 
 _ALMOST = 1e-9  # by which sums in another order may differ
@@ -156,7 +166,7 @@ class TitleMatcher:
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
 
         def rarity(word: str) -> float:
-            return rarity_of(graph.word_count(word), tables.num_sentences)
+            return float(rarity_of(graph.word_count(word), tables.num_sentences))
 
         self._rarity = cached(_KEPT, 60)(rarity)
         self._close = cached(_KEPT)(self._closest)
@@ -252,19 +262,19 @@ class Layout:
     sections: np.ndarray  # (num_passages,) int32, from 1: the first heading of its document; 0: there is none
 
 
-def layout_of(passages: Sequence[Passage]) -> Layout:
+def layout_of(ids: Sequence[str], titles: Iterable[str]) -> Layout:
     """Find parts by their ids (`DOCUMENT#3` follows `DOCUMENT#2`) and sections by their titles."""
-    parts = {p.id: i for i, p in enumerate(passages) if "#" in p.id}
-    following, sections = (np.full(len(passages), value, dtype=np.int32) for value in (-1, 0))
+    parts = {id_: i for i, id_ in enumerate(ids) if "#" in id_}
+    following, sections = (np.full(len(ids), value, dtype=np.int32) for value in (-1, 0))
     numbers: dict[tuple[str, str], int] = {}
     for id_, position in parts.items():
         document, _, number = id_.rpartition("#")
         after = f"{document}#{int(number) + 1}" if number.isdecimal() and len(number) < 10 else ""
         following[position] = parts.get(after, -1)
-    for position, passage in enumerate(passages):
-        heading, is_path, _ = passage.title.partition(PATH)
+    for position, (id_, title) in enumerate(zip(ids, titles, strict=True)):
+        heading, is_path, _ = title.partition(PATH)
         if is_path:
-            sections[position] = numbers.setdefault((document_of(passage.id), heading), len(numbers) + 1)
+            sections[position] = numbers.setdefault((document_of(id_), heading), len(numbers) + 1)
     return Layout(following, sections)
 
 

@@ -84,14 +84,6 @@ class Work:
         self._total = 0
 
     @property
-    def passages(self) -> Sequence[Passage]:
-        return self.index.passages  # type: ignore[no-any-return]
-
-    @property
-    def tasks(self) -> Any:
-        return self.index.tasks
-
-    @property
     def keys(self) -> Sequence[str]:
         """Keys of the passages' titles and texts; a change of ids or order alone leaves them equal."""
         return self.index.table.keys.to_pylist()  # type: ignore[no-any-return]
@@ -130,7 +122,7 @@ class Work:
                     table.add_fragments(*written)
                     self._advance(len(chunks[position]))
                     for writer, usage in usages.items():
-                        self.tasks.count(writer, usage)
+                        self.index.tasks.count(writer, usage)
         finally:
             table.close()
         return table, len(missing)
@@ -157,9 +149,9 @@ class Work:
         batch: int = 64,
     ) -> tuple[list[Any], int]:
         """Return a writer's results, as JSON data by `encode`; `batch`: tasks at a time if the writer asks no model."""
-        identity = digest([self.tasks.identity(writer), *made_with])
-        work = Ask(self.config, writer, encode, self.tasks)
-        return self.written(name, identity, keys, tasks, work, self.tasks.batch(writer, batch))
+        identity = digest([self.index.tasks.identity(writer), *made_with])
+        work = Ask(self.config, writer, encode, self.index.tasks)
+        return self.written(name, identity, keys, tasks, work, self.index.tasks.batch(writer, batch))
 
     def embed(self, strings: Sequence[str]) -> tuple[np.ndarray, int]:
         """Embed each distinct string once: (len(strings), dim) float32 rows, and how many were new."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from gnnrag.arrays import Rows
-from gnnrag.graphs.hierarchy import TEXT, HierarchyGraph, build_hierarchy
-from gnnrag.graphs.titles import Titles, layout_of, titles_of
+from gnnrag.graphs.hierarchy import TEXT, HierarchyGraph, hierarchy_of
+from gnnrag.graphs.titles import NAMES, Titles, layout_of, title_tables
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
@@ -23,30 +24,35 @@ def _load_text(index: Any, folder: Path) -> Sequence[PassageText]:
     def make(row: dict[str, Any]) -> PassageText:
         return PassageText(tuple(row["sentences"]), tuple(map(tuple, row["phrases"])))
 
-    return Rows([without_nulls(index.table_of("text").take(index.table.keys))], make)
+    return Rows([_of_text(index, "value")], make)
 
 
-@artefact(("passages",), uses=("text",), version=9, load=_load_text)
+def _of_text(index: Any, part: str) -> Any:
+    return without_nulls(index.table_of("text").take(index.table.keys, part))
+
+
+@artefact(("passages",), uses=("text",), version=10, load=_load_text)
 def text(work: Work) -> tuple[None, Counts]:
-    """Sentences and phrases of each passage, with the keys of its phrases."""
-    work.computed("text", work.settings, work.keys, work.passages, Analyse(work.config.text), 1000, TEXT)
+    """Sentences and phrases of each passage, with the keys of its phrases, and its names."""
+    kind = pa.struct([*TEXT, ("names", NAMES)])
+    work.computed("text", work.settings, work.keys, work.index.passages, Analyse(work.config.text), 1000, kind)
     return None, {}
 
 
-@artefact(("text",), kind=HierarchyGraph, version=6)
+@artefact(("text",), kind=HierarchyGraph, version=7)
 def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
     """The contextual hierarchy graph of MGranRAG."""
-    graph = build_hierarchy(work.read("text"))
+    graph = hierarchy_of(lambda part: _of_text(work.index, f"value.{part}"))
     counts = {"nodes": graph.num_nodes, "edges": len(graph.neighbours.values) // 2}
     return graph, {**counts, "sentences": len(graph.sentences), "phrases": len(graph.phrases)}
 
 
-@artefact(("passages", "hierarchy"), kind=Titles, version=4)
+@artefact(("passages", "text", "hierarchy"), kind=Titles, version=5)
 def titles(work: Work) -> tuple[Titles, Counts]:
     """Titles and other names of passages, and their places in documents."""
-    passages = list(work.passages)  # iterated several times
-    tables = titles_of(passages, work.read("hierarchy"))
-    return Titles(tables, layout_of(passages)), {"forms": len(tables.forms)}
+    tables = title_tables(work.read("hierarchy"), _of_text(work.index, "value.names"))
+    spelt = work.index.table.rows["title"].to_pylist()
+    return Titles(tables, layout_of(work.index.ids, spelt)), {"forms": len(tables.forms)}
 
 
 def _load_lexical(index: Any, folder: Path) -> Lexical:
@@ -58,14 +64,14 @@ def _load_lexical(index: Any, folder: Path) -> Lexical:
 def lexical(work: Work) -> tuple[None, Counts]:
     """The BM25 index of the table of passages."""
     work.index.table.with_bm25(work.config.lexical.language)
-    return None, {"passages": len(work.passages)}
+    return None, {"passages": len(work.index.passages)}
 
 
 @artefact(("passages",), kind=np.ndarray, uses=("embedder",), version=4)
 def embeddings(work: Work) -> tuple[np.ndarray, Counts]:
     """Unit vectors of the passages, (num_passages, dim) float32."""
-    table, new = work.embedded("embeddings", work.keys, work.passages)
-    if len(work.passages) > FLAT_UP_TO:
+    table, new = work.embedded("embeddings", work.keys, work.index.passages)
+    if len(work.index.passages) > FLAT_UP_TO:
         index_vectors(table.uri)
     return table.vectors(work.keys), {"dim": table.dim, "computed": new}
 

@@ -136,14 +136,14 @@ class Index:
     def folder(self, name: str) -> Path:
         folder = self._folder(name)
         if not self.has(name):
-            with self.locked():
-                if not self.has(name):  # another process may just have made it
+            with self.locked(partial(self.has, name)):  # another process may make it, and then others without a pause
+                if not self.has(name):
                     self._make(name, folder)
         return folder
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Return a context in which no other process makes artefacts of this index."""
-        return exclusive_lock(self.local / ".lock", f"index {self.place}", WAIT_S)
+    def locked(self, needless: Callable[[], bool] = lambda: False) -> AbstractContextManager[None]:
+        """Return a context in which no other process makes artefacts of this index, unless that is `needless`."""
+        return exclusive_lock(self.local / ".lock", f"index {self.place}", WAIT_S, needless)
 
     def _folder(self, name: str) -> Path:
         return self.local / f"{name}-{self.artefact_key(name)[:16]}"

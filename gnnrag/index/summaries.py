@@ -42,12 +42,12 @@ def tree(work: Work) -> tuple[SummaryTree, Counts]:
         counts["embedded"] += new
         return vectors
 
-    hashes, texts = [digest([p.title, p.text]) for p in work.passages], [p.content for p in work.passages]
+    hashes, texts = [digest([p.title, p.text]) for p in work.index.passages], [p.content for p in work.index.passages]
     tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
     leaves = Layer(work.read("embeddings"), hashes, tokens)
     made = build_tree(leaves, texts, config, summarise, embed, estimate_tokens)
     layers = [len(nodes) for nodes in made.layers]
-    return made, {"layers": layers, "summaries": made.num_summaries, **counts, **work.tasks.record("summary")}
+    return made, {"layers": layers, "summaries": made.num_summaries, **counts, **work.index.tasks.record("summary")}
 
 
 @artefact(("knowledge",), kind=Communities, uses=("communities",), version=4)
@@ -67,7 +67,7 @@ def communities(work: Work) -> tuple[Communities, Counts]:
 def reports(work: Work) -> tuple[Reports, Counts]:
     """Reports on all communities, from the bottom up; written again only where their sources changed."""
     groups, config = work.read("communities"), work.config.communities
-    tasks = ReportTasks(work.read("knowledge"), groups, work.passages, config.report_tokens, config.report_words)
+    tasks = ReportTasks(work.read("knowledge"), groups, work.index.passages, config.report_tokens, config.report_words)
     rows, drafts, made = list[Any]([None] * len(groups)), list[ReportDraft | None]([None] * len(groups)), 0
     for level in range(int(groups.levels.max(initial=-1)), -1, -1):
         wave = np.flatnonzero(groups.levels == level).tolist()
@@ -86,4 +86,4 @@ def reports(work: Work) -> tuple[Reports, Counts]:
     matrix, new = work.embed(list(position))
     counts = {"reports": len(rows), "made": made, "reused": len(rows) - made, "sentences": len(position)}
     written_reports = Reports(rows, matrix.astype(np.float16), sentences)
-    return written_reports, {**counts, "computed": new, **work.tasks.record("report")}
+    return written_reports, {**counts, "computed": new, **work.index.tasks.record("report")}

@@ -36,6 +36,7 @@ _STATE = b"gnnrag"  # the key of settings and source in the schema of the passag
 _ENGLISH = """a an and are as at be but by for if in into is it no not of on or such that the their then there these
 they this to was will with"""
 _MANY_FRAGMENTS = 64  # files of a table that are put together
+_MANY_SLICES = 1000  # of a column, above which values are taken one by one
 _COMMIT_S = 2.0  # a killed build loses the values of so many seconds
 _BLOCK = 10_000  # passages whose strings are in memory twice while a table is made
 _CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 7 * 24 * 3600}}
@@ -313,16 +314,22 @@ class ValueTable:
             self.dataset.optimize.compact_files()
             self.dataset = lance.dataset(self.uri)
 
-    def take(self, keys: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return the value of each key, null where there is none."""
+    def take(self, keys: Sequence[str] | pa.ChunkedArray, part: str = "value") -> pa.ChunkedArray:
+        """Return the value of each key, or a part of it such as `value.names`; null where there is none."""
         if self.dataset is None:
             return pa.chunked_array([pa.nulls(len(keys), self.kind or pa.null())])
-        table = self.dataset.to_table()
+        table = self.dataset.to_table(columns=["key", part])
         rows = pc.index_in(_keys_of(keys), table["key"])
-        is_whole = len(rows) == len(table) and not rows.null_count
-        if is_whole and np.array_equal(rows.to_numpy(zero_copy_only=False), np.arange(len(table))):
-            return table["value"]
-        return table["value"].take(rows)
+        if rows.null_count or not len(rows):
+            return table[part].take(rows)
+        # Most values lie in the order of their keys, and slices cost much less than nested values one by one.
+        places = rows.to_numpy()
+        starts = np.flatnonzero(np.diff(places, prepend=places[0]) != 1)
+        if len(starts) > _MANY_SLICES:
+            return table[part].take(rows)
+        lengths = np.diff(starts, append=len(places))
+        slices = (table[part].slice(*run) for run in zip(places[starts].tolist(), lengths.tolist(), strict=True))
+        return pa.chunked_array([chunk for run in slices for chunk in run.chunks], table[part].type)
 
     def vectors(self, keys: Sequence[str] | pa.ChunkedArray) -> np.ndarray:
         """Return the vector of each key, (len(keys), dim); ArtefactError: one is gone."""
@@ -367,9 +374,7 @@ def without_nulls(column: Any) -> Any:
     return column
 
 
-def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 

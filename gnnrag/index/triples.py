@@ -87,13 +87,13 @@ def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
 )
 def extraction(work: Work) -> tuple[list[str], Counts]:
     """Entities and triples of each passage; the value holds their keys in the table."""
-    config, passages = work.config.extract, work.passages
+    config, passages = work.config.extract, work.index.passages
     if config.method == "prompted":
         keys = [digest([passage.title, passage.text]) for passage in passages]
         types, gleaning = tuple(config.types or ()), _gleaning(config)
         items: Sequence[Any] = [TriplesTask(passage, types, config.language, gleaning) for passage in passages]
-        extract: Any = Ask(work.config, "triples", _extraction_row, work.tasks)
-        batch, max_failed = work.tasks.batch("triples", 16), config.max_failed
+        extract: Any = Ask(work.config, "triples", _extraction_row, work.index.tasks)
+        batch, max_failed = work.index.tasks.batch("triples", 16), config.max_failed
     else:
         extractor = _extractor(work.index)
         texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(passages)
@@ -116,7 +116,7 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
             f"(now {max_failed:g}) helps"
         )
     if config.path and failed == len(values):
-        shown = ", ".join(repr(p.id) for p in work.passages[:3])
+        shown = ", ".join(repr(p.id) for p in work.index.passages[:3])
         problem = f"holds no record of any passage; the passages are called {shown}, ..."
         raise DataError(config.path, f"{problem} See data/README.md for what a row must hold")
     records = [value for value in values if value is not None]
@@ -127,7 +127,7 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
         **{name: size for name, size in sizes.items() if size},
         "malformed triples": sum(v["malformed"] for v in records),
         "passages without a record": failed,
-        **(work.tasks.record("triples") if config.method == "prompted" else {}),
+        **(work.index.tasks.record("triples") if config.method == "prompted" else {}),
     }
 
 
@@ -218,7 +218,7 @@ def _resolved(
     groups = [group for cluster in groups for group in cluster]
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
-    counts = {"merged": merged, "decided": new, **work.tasks.record("curator")}
+    counts = {"merged": merged, "decided": new, **work.index.tasks.record("curator")}
     return fold(without_loops(extractions, renamed), sentences, renamed), counts
 
 
@@ -235,7 +235,7 @@ def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[Knowledge
     for i, text in zip(long, summaries, strict=True):
         texts[i] = text or texts[i]
     count = graph.num_entities
-    counts = {"summarised": len(long), "decided": new, **work.tasks.record("summary")}
+    counts = {"summarised": len(long), "decided": new, **work.index.tasks.record("summary")}
     return replace(graph, descriptions=tuple(texts[:count]), texts=tuple(texts[count:])), counts
 
 
@@ -294,7 +294,7 @@ def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
         alike: EntityGraph = work.read("entity_graph").graph
         similar = [(alike.entities[i], alike.entities[j]) for i, j in np.sort(alike.synonyms, axis=1).tolist()]
     if has_structure(work.config):
-        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.passages]
+        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.index.passages]
         matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
         graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
     else:

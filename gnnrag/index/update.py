@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -73,28 +72,17 @@ def update_index(
             before.table.record(state)
             after = PassageTable(uri)
             after = after.edit(gone, new) if gone or new else after
-            made = _make_anew(root, after, wanted, caller, progress) if len(after.row_ids) else []
+            made = []
+            if len(after.row_ids):
+                index = Index(root, caller, progress)
+                made = make_all(index, [name for name in wanted if name != "lexical"])
+                if "lexical" in wanted:  # comes last: the BM25 of before finds new passages all the same
+                    after.with_bm25(index.config.lexical.language, is_anew=True)
+                    made += make_all(Index(root, caller, progress), ["lexical"])  # its record
             del state["unmade"]
             PassageTable(uri).record(state)
         collect_garbage(root, {before.table.dataset.version})
         return made
-
-
-def _make_anew(
-    root: Path | str, table: PassageTable, wanted: Sequence[str], caller: IndexConfig | None, progress: OnProgress
-) -> list[str]:
-    """Make the artefacts of changed passages anew: BM25, which Lance computes, in a thread beside the others."""
-    index = Index(root, caller, progress)
-    with ThreadPoolExecutor(1) as thread:
-        bm25 = None
-        if "lexical" in wanted:
-            bm25 = thread.submit(table.with_bm25, index.config.lexical.language, True)
-        try:
-            made = make_all(index, [name for name in wanted if name != "lexical"])
-        finally:
-            if bm25:
-                bm25.result()  # its error is raised even where the others fail, theirs being its context
-    return made + (make_all(Index(root, caller, progress), ["lexical"]) if bm25 else [])  # its record
 
 
 def change_documents(

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnrag.graphs.hierarchy import text_row
+from gnnrag.graphs.titles import names_of
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.tables import write_values
 from gnnrag.index_config import EmbedderConfig, IndexConfig, TextConfig
@@ -70,7 +71,7 @@ class Analyse:
     def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
         text = self.config
         rows = analyse(passages, text.language, text.phrase_rules, text.splitter)
-        return list(map(text_row, rows))
+        return [{**text_row(row), "names": names_of(p)} for row, p in zip(rows, passages, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jacc
 def test_parts_follow_by_number_and_sections_by_heading() -> None:
     rows = [("a#1", "A"), ("a#2", "A"), ("a#4", "A"), ("b#2", f"X{PATH}1"), ("b#1", f"X{PATH}2"), ("b#3", f"Y{PATH}1"),
             ("c", ""), ("c#x", f"X{PATH}1")]  # fmt: skip
-    layout = layout_of([Passage(id_, title, "text") for id_, title in rows])
+    layout = layout_of(*zip(*rows, strict=True))
     assert layout.following.tolist() == [1, -1, -1, 5, 3, -1, -1, -1]
     assert layout.sections.tolist() == [0, 0, 0, 1, 1, 2, 0, 3]
 

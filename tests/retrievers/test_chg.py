@@ -43,7 +43,7 @@ class BagIndex:
         subjects = [() if p.title else subjects_of(p.text) for p in passages]
         titles = ["" if PATH in p.title else p.title for p in passages]
         self.titles = TitleMatcher(self.hierarchy, build_titles(self.hierarchy, titles, subjects))
-        self.layout = layout_of(passages)
+        self.layout = layout_of([p.id for p in passages], [p.title for p in passages])
         self.bags = [set(words(p.content)) for p in passages]
 
     def dense_scores(self, texts: list[str]) -> np.ndarray:
