@@ -166,7 +166,7 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
     if source.layout == "release":
         return hipporag.load_passages(source.path, source.name, skips)
     if source.layout == "kb":
-        return kb.load_passages(source.path, skips)
+        return [part.passage for part in kb.load_parts(source.path, skips)]
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
     if source.layout == "long":

@@ -37,7 +37,6 @@ class Relation:
     tail_type: str
     forwards: str
     backwards: str
-    head_type: str = "movie"
 
 
 RELATIONS = {
@@ -88,7 +87,7 @@ def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
     types: dict[str, set[str]] = {}
     for head, relation, tail in triples:
         known = RELATIONS.get(relation)
-        for name, type_ in ((head, known and known.head_type), (tail, known and known.tail_type)):
+        for name, type_ in ((head, known and "movie"), (tail, known and known.tail_type)):
             types.setdefault(name, set()).update([type_] if type_ else [])
     return {name: "|".join(sorted(values)) for name, values in types.items()}
 
@@ -143,11 +142,6 @@ def load_parts(folder: Path, skips: Skips) -> list[Part]:
     if count > 1:
         raise DataError(folder / FILE, f"two entities need the id {id_!r}, of a part of one; rename the other")
     return parts
-
-
-def load_passages(folder: Path, skips: Skips) -> list[Passage]:
-    """Return the articles of all entities; errors as of `load_parts`."""
-    return [part.passage for part in load_parts(folder, skips)]
 
 
 # ----------------------------------------------------------------------------------------------------------- questions

@@ -178,7 +178,3 @@ class KnowledgeVectors:
             return np.zeros(0, dtype=np.float32)
         first, last = int(rows.min()), int(rows.max()) + 1
         return (self.matrix[first:last] @ vector)[rows - first]
-
-    def of(self, table: Table, items: np.ndarray) -> np.ndarray:
-        """Vectors of items of a table. Shape (len(items), dim), float32."""
-        return self.matrix[self.rows[TABLES.index(table)][items]]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.kb import load_passages
+from gnnrag.datasets.base import load_passages
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.edges import join
@@ -71,7 +70,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
         text=TextConfig(language="blank:en"),
         extract=ExtractConfig(method="kb", path=str(folder / "kb.txt")),
     )
-    build_index(folder / "index", load_passages(folder, Skips()), settings, ("message_graph", "relation_vectors"))
+    build_index(folder / "index", load_passages(folder).passages, settings, ("message_graph", "relation_vectors"))
     return Index(folder / "index")
 
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config
-from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.kb import load_passages
+from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
@@ -57,7 +56,7 @@ def kb_index(folder: Path, triples: str) -> Index:
         embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
         extract=ExtractConfig(method="kb", path=str(folder / "kb.txt")),
     )  # fmt: skip
-    build(folder / "index", load_passages(folder, Skips()), config, names=ENTITY_STAGES)
+    build(folder / "index", load_passages(folder).passages, config, names=ENTITY_STAGES)
     return Index(folder / "index")
 
 
