@@ -112,6 +112,8 @@ def load_documents(
             reports.append(report)
             if Path(relative).suffix.lower() not in SUFFIXES:
                 report.state, report.why = "skipped", ["unsupported file type"]
+            elif name in documents:
+                report.state, report.why = "skipped", ["another file has this name, its accents written otherwise"]
             else:
                 passages = _read(reader, root / relative, report)
                 if report.state != "skipped":

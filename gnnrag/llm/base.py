@@ -137,10 +137,10 @@ SMALL_BELOW = 2e9  # parameters: 1 of 17 replies of a 1.5B to the full reader pr
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([mb])(?![A-Za-z0-9])", re.IGNORECASE)  # 135M, 0.5B, 7b
 
 
-def wants_small(prompts: Variant, model: str) -> bool:
-    """Tell whether a model gets the prompts for small models; `auto` goes by the largest size in its name."""
+def wants_small(prompts: Variant, model: str, parameters: float = 0) -> bool:
+    """Tell whether a model gets the prompts for small models; `auto` goes by the size in its name, or `parameters`."""
     if prompts != "auto":
         return prompts == "small"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
     sizes = [float(number) * (1e6 if unit in "mM" else 1e9) for number, unit in _SIZE.findall(name)]
-    return 0 < max(sizes, default=0) < SMALL_BELOW
+    return 0 < max(sizes, default=parameters) < SMALL_BELOW

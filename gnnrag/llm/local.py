@@ -331,7 +331,8 @@ class LocalModel(Backend):
     @property
     def wants_small(self) -> bool:
         prompts: Variant = "full" if self.prompts == "auto" and self.files.adapter else self.prompts  # as trained
-        return wants_small(prompts, self.files.name)
+        weights = sum(file.stat().st_size for file in self.files.base.glob("*.safetensors"))
+        return wants_small(prompts, self.files.name, weights / 2)  # bytes of a parameter in half precision
 
     async def generate(self, request: Request) -> Reply:
         return await self.thread.ask(self.job(request))

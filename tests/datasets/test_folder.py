@@ -96,6 +96,9 @@ def test_own_documents_can_have_questions(folder):
 def test_names_are_in_one_form(folder):
     composed, apart = (unicodedata.normalize(form, "Résumé.txt") for form in ("NFC", "NFD"))
     assert [p.id for p in load_passages(folder({apart: "One."})).passages] == [f"{composed}#1"]
+    data = load_passages(folder({composed: "Two."}))
+    assert [(p.id, p.text) for p in data.passages] == [(f"{composed}#1", "One.")], "a name is that of one file"
+    assert "accents" in next(row for row in data.report if row.state == "skipped").why[0]
 
 
 def test_an_empty_record_and_a_file_that_is_too_large_are_told(folder):

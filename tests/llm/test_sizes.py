@@ -25,7 +25,7 @@ from gnnrag.roles.prompting import Prompter
 )
 def test_the_name_tells_the_size(model: str, expected: bool) -> None:
     assert wants_small("auto", model) is expected
-    assert wants_small("full", model) is False and wants_small("small", model) is True
+    assert not wants_small("full", model) and wants_small("small", model) and wants_small("auto", "mine", 5e8)
 
 
 def test_a_role_asks_in_the_variant_of_its_model() -> None:
