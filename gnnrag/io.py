@@ -97,7 +97,7 @@ def remove(path: Path) -> None:
 def exclusive_lock(
     path: Path, what: str, wait_s: float = 0.0, needless: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Hold a lock file, after `wait_s` at most, else GnnragError; go on without it once it is `needless`."""
+    """Hold a lock file, after `wait_s` at most, else GnnragError; go on without it once `needless()` is true."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as handle:
         started = time.monotonic()

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,62 +47,97 @@ _LONGEST_WAIT_S = 120.0  # between two tries: what the client honours of a Retry
 # What servers say of a refusal, in their first words: they may quote the prompt after that.
 _SAID = 300  # characters
 _EVERYBODYS = re.compile(  # it is no matter of this request
-    r"api[ _-]?key|authenti|credential|billing|credit|quota|usage limits?\b|please wait|permission|"
-    r"(?:account|organi[sz]ation|project)\b.{0,60}(?:disabled|suspended|not active|standing)|location is not supported|"
-    r"model_(?:not_found|decommissioned)|model\W.{0,80}\b(?:not found|not exist|decommissioned)",
+    r"api[ _-]?(?:key|version)|authenti|credential|billing|credit|quota|arrear|good standing|(?:balance|funds)\b|"
+    r"permission|usage limits?\b|throttl|please wait|token\b.{0,40}expired|https port|must be verified|"
+    r"(?:account|organi[sz]ation|project|subscription|workspace)\b.{0,60}(?:disabled|suspended|deactivated|not active)|"
+    r"location is not supported|model_(?:not_found|decommissioned|not_available)|"
+    r"model\W.{0,80}\b(?:not found|not exist|unknown|unavailable|decommissioned|deprecated)|"
+    r"(?:invalid|unknown|unsupported|no such) model|model id(?:entifier)?\b|no models? loaded",
     re.IGNORECASE,
 )
 _CONTEXT = re.compile(
-    r"context[ _]?(?:length|window|size)|(?:maximum|max) (?:context|prompt|input|sequence|model)|tokens_limit|"
-    r"(?:prompt|input|request)s?\b.{0,60}(?:too (?:long|large)|exceeds?\b)",
+    r"context[ _]?(?:length|window|size|shift)|(?:maximum|max) (?:context|prompt|input|sequence|model)|"
+    r"max_(?:model|seq)_len|too many tokens(?!, please)|max_new_tokens\W{1,3}must be|longer than the m|"
+    r"range of input length|tokens_limit|"
+    r"(?:prompt|input|request|message|string|text|body|payload)s?\b.{0,60}(?:too (?:long|large)|exceeds?\b)|"
+    r"reduce (?:the|your) (?:length|prompt|input|message)|exceeds? the (?:model|maximum|available context)",
     re.IGNORECASE,
 )
 _FILTER = re.compile(
-    r"content[ _-]?(?:filter|policy|management|violat)|moderation|flagged|data_inspection|inappropriate|unsafe|safety|"
-    r"usage (?:policy|policies|guidelines)",
+    r"content[ _-]?(?:filter|policy|management|violat|safety|exists risk)|moderation|flagged|data_inspection|"
+    r"inappropriate|sensitive[ _]?(?:content|information|words)|new_sensitive|unsafe|safety|prohibited|guardrail|"
+    r"high risk|risk ?detect|recitation|modify(?:ing)? your prompt|responsible ?ai|"
+    r"usage (?:policy|policies|guidelines)|不安全|敏感",
     re.IGNORECASE,
 )
 # What fails with a status that passes elsewhere, and fails again.
 _LASTING = re.compile(
-    r"insufficient[ _](?:quota|balance|credit|funds)|billing_(?:hard_limit|not_active)", re.IGNORECASE
+    r"insufficient[ _](?:quota|balance|credit|funds)|billing_(?:hard_limit|not_active)|balance is too low",
+    re.IGNORECASE,
+)
+# The setting that helps, by what was said: (status, or none for any; words; advice).
+_ADVICE = (
+    (401, "", "llm.api_key_env names the variable with the key"),
+    (404, "", "look at llm.model and llm.base_url"),
+    (429, "", "fewer requests at a time with llm.concurrency, more tries with llm.max_retries"),
+    (0, "max_?(?:output_?)?tokens|completion.tokens", "a smaller max_tokens of the role, or llm.token_limit"),
+    (0, "enable_thinking|thinking", "llm.extra_body holds further fields: {enable_thinking: false}"),
+    (0, "response_format|json_schema|json_object|guided", "llm.structured=auto takes what the server has"),
+    (0, "model_not_found|no such model|model .{0,60}(?:not (?:found|exist)|decommissioned)", "look at llm.model"),
+)
+# How servers spell why a reply ended; what they broke off themselves is cut, too.
+_FINISHES = (
+    ("stop", r"eos(?:_token)?|end_turn|stop(?:_sequence)?|completed?"),
+    ("length", r".*(?:length|limit|context_window).*|max_(?:output_|new_)?tokens?|error|abort(?:ed)?|insufficient_.*"),
+    (
+        "content_filter",
+        r".*(?:filter|safety|sensitive|prohibited|blocklist|guardrail|recitation|spii|toxic|moderation).*|refusal",
+    ),
 )
 # "Please try again in 1m3.5s" of an error 429, where no header says it.
 _WAIT = re.compile(
     r"(?:again|retry)\s+(?:in|after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)\s?(m?)s)?", re.IGNORECASE
 )
-_ADVICE = {  # by status: the setting that helps
-    401: "; llm.api_key_env names the variable with the key",
-    404: "; look at llm.model and llm.base_url",
-    429: "; fewer requests at a time with llm.concurrency, more tries with llm.max_retries",
-}
-# Why a reply ended, in the words of some servers; others are OpenAI's, or kept.
-_FINISHES = {"eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length", "safety": "content_filter"}
+_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any minute of a rate limit
 
 
 def error_class(status: int, code: object, message: str) -> type[LLMError]:
     """Return whose error a status is: of this request alone (a `RejectedError`), of the server, or not clear."""
-    if status in (401, 402, 404, 405, 429):
+    said = f"{code} {message[:_SAID]}"
+    if status in (401, 402, 404, 405) or (status == 429 and not _TOO_LARGE.search(said)):
         return LLMError
-    if status == 413:
-        return ContextLengthError
     # The first that is said is the cause; a filter may quote "credit", and an account be disabled for its "safety".
     kinds = ((_EVERYBODYS, LLMError), (_CONTEXT, ContextLengthError), (_FILTER, ContentFilterError))
-    said = f"{code} {message[:_SAID]}"
     causes = [(match.start(), kind) for words, kind in kinds if (match := words.search(said))]
+    if status in (413, 429):
+        return ContextLengthError
     if causes:
         return min(causes, key=itemgetter(0))[1]
     return RejectedError if status in (400, 422, 451) else UnansweredError
 
 
-async def _prepare_retry(response: Any) -> None:
-    """Tell the client how long a refusal asks to wait, or that it lasts: the client reads neither from the text."""
-    if response.status_code == 429:
+def _hidden_status(body: bytes) -> int:
+    """Return the status of the error that a gateway sent as 200: its code, or 500 if that is none; 200: no error."""
+    with suppress(ValueError, RecursionError):  # no JSON, as the client will say
+        answer = json.loads(body)
+        if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
+            code, _ = error_details(answer)
+            return int(str(code)) if re.fullmatch("[45][0-9]{2}", str(code)) else 500
+    return 200
+
+
+async def _prepare_response(response: Any) -> None:
+    """Give a hidden error its status, and tell the client which failures stay: it repeats all of some statuses."""
+    if response.status_code == 200:
+        response.status_code = _hidden_status(await response.aread())
+    if response.status_code in (409, 429) or response.status_code >= 500:
         said = (await response.aread()).decode("utf-8", "replace")[: 2 * _SAID]
+        is_lasting = bool(_LASTING.search(said)) or response.status_code in (501, 505)
         if (wait := _WAIT.search(said)) and "retry-after" not in response.headers:
             hours, minutes, seconds, milli = wait.groups(default="0")
             waited_s = 3600 * int(hours) + 60 * int(minutes) + float(seconds) / (1000 if milli else 1)
             response.headers["retry-after"] = str(waited_s)
-        if _LASTING.search(said):
+        if is_lasting or issubclass(error_class(response.status_code, "", said), RejectedError):
             response.headers["x-should-retry"] = "false"
 
 
@@ -188,7 +224,7 @@ class OpenAI(Backend):
                     base_url=self.base_url,
                     timeout=self.timeout_s,
                     http_client=openai.DefaultAsyncHttpxClient(
-                        follow_redirects=False, event_hooks={"response": [_prepare_retry]}
+                        follow_redirects=False, event_hooks={"response": [_prepare_response]}
                     ),
                 )
                 self._loops[loop] = (asyncio.Semaphore(self.concurrency), client)
@@ -210,6 +246,8 @@ class OpenAI(Backend):
                 # The client's own time-out is per read: a server that sends a byte now and then would never hit it.
                 async with asyncio.timeout((self.max_retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
                     answer = await create(**body, extra_body=self.extra_body or None)
+                if getattr(answer, "choices", 0) in ([], None) and getattr(answer, "usage", None):
+                    raise ContentFilterError(self._message(client, "no choices: a filter left nothing"))
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
                 problem = f"no reply within llm.timeout_s={self.timeout_s:g} s"
@@ -267,7 +305,7 @@ class OpenAI(Backend):
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"no choices in {' '.join(str(answer).split())[:200]!r}") from error
         text, finish = refusal or text_of(content), str(choice.finish_reason or "unknown")
-        finish = _FINISHES.get(finish.lower(), finish)
+        finish = next((kind for kind, words in _FINISHES if re.fullmatch(words, finish, re.IGNORECASE)), finish)
         if request.raw and isinstance(stopped_by := getattr(choice, "stop_reason", None), str):  # vLLM names it
             text = text.removesuffix(stopped_by) + stopped_by
         usage: Any = getattr(answer, "usage", None)
@@ -287,10 +325,14 @@ class OpenAI(Backend):
 
     def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
         """Return the error for a status, with the setting that helps."""
-        kind, text = error_class(status, code, message), self._message(client, f"status {status}: {message}")
+        kind = error_class(status, code, message)
+        text = self._message(client, f"status {status}: {message}")
         if kind is ContextLengthError:
             return kind(f"prompt longer than the model's context: {text}; show fewer or shorter passages")
-        return kind(text[:_SAID] + _ADVICE[status] if status in _ADVICE else text)
+        for of, words, advice in _ADVICE:
+            if of in (0, status) and re.search(words, f"{code} {message[:_SAID]}", re.IGNORECASE):
+                return kind(f"{text[:_SAID]}; {advice}")
+        return kind(text)
 
     def _message(self, client: openai.AsyncOpenAI, problem: str) -> str:
         """Name model and server; never the key, should the server have quoted it."""
@@ -326,13 +368,23 @@ def _weaker(form: _Form, body: Mapping[str, Any], message: str) -> _Form | None:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content: as it is, or its parts of the type `text` (others are reasoning)."""
-    if isinstance(content, list):
-        texts = (part for part in content if isinstance(part, dict) and part.get("type") == "text")
-        content = "".join(str(part.get("text") or "") for part in texts)
-    if not isinstance(content, str | None):
+    """Return the text of a message's content: as it is, or the parts of a type that is text (others are reasoning)."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list | Mapping):
         raise ValueError(f"content is {type(content).__name__}, not text")
-    return content or ""
+    return "".join(map(_text_of_part, content if isinstance(content, list) else [content]))
+
+
+def _text_of_part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
+    if part.get("type") == "refusal":
+        return str(part.get("refusal") or "")
+    is_text = part.get("type") in (None, "text", "output_text", "input_text") and part.get("thought") is not True
+    text = part.get("text") if is_text else ""
+    return str((text.get("value") if isinstance(text, Mapping) else text) or "")
 
 
 def error_details(body: object) -> tuple[object, str]:

@@ -133,7 +133,8 @@ class Training(ABC):
         if callback.is_stopped:
             return None
         state = trainer.state
-        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+        best = trainer.args.load_best_model_at_end and state.best_model_checkpoint
+        step = int(best.rpartition("-")[2]) if best else state.global_step
         metrics = {
             name[5:]: value
             for row in state.log_history

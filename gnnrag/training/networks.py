@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
-from gnnrag.errors import DataError, GnnragError
+from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, save_trained, trained
 from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Training
@@ -24,7 +24,7 @@ from gnnrag.training.config import NetworkConfig
 from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
 from gnnrag.training.report import Report, Rows, means
 
-# Of `trainer`; the rest is as in transformers. A batch depends on seed and step alone, hence the order.
+# Of `trainer`; the rest is as in transformers. Items come in the order of the steps, as `Draws` deals them.
 DEFAULTS = {
     "max_steps": 2000,
     "learning_rate": 5e-4,
@@ -152,6 +152,8 @@ class NetworkTrainer(Trainer):
             rows = self.task.evaluate(self.kept.eval(), self.training.context.share, self.args.device)
         measured = self.training.summarise(dict(gather_object(list(rows.items()))))
         metrics = {f"eval_{name}": value for name, value in measured.items()}
+        if self.args.load_best_model_at_end and self.args.metric_for_best_model not in metrics:
+            raise ConfigError(f"metric={self.training.config.metric!r} is not measured; allowed: {', '.join(measured)}")
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -182,7 +184,9 @@ class NetworkTraining(Training):
     def trainer(self, folder: Path, callback: RunCallback) -> NetworkTrainer:
         config = self.config
         metric = f"eval_{config.metric}" if self.is_validated else None
-        own = DEFAULTS | {"save_steps": config.trainer.get("eval_steps", DEFAULTS["eval_steps"])}
+        settings = DEFAULTS | config.trainer
+        # The best weights can only be kept of steps that are measured.
+        own = DEFAULTS | {"save_steps": settings["eval_steps"] if settings.get("load_best_model_at_end", True) else 100}
         self.args = arguments(TrainingArguments, folder, config.seed, metric, own, config.trainer)
         self.args._n_gpu = 1  # transformers would deal tensors, which items are not, out to all GPUs of a process
         task, model = self.build()
@@ -198,6 +202,10 @@ class NetworkTraining(Training):
 
     # ------------------------------------------------------------------------------------------ report and checkpoint
     def keep(self, trainer: NetworkTrainer, fitted: Fitted, folder: Path) -> None:
+        if self.config.average:  # those that are trained are saved
+            own: Any = trainer.accelerator.unwrap_model(trainer.model)
+            for name, mean in trainer.kept.named_parameters():
+                mean.requires_grad_(own.get_parameter(name).requires_grad)
         self.save(trainer.kept, folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics})
 
     @cached_property

@@ -105,10 +105,17 @@ def test_missing_usage_is_estimated_and_says_so(usage) -> None:
         (ok(None, refusal="I cannot"), "I cannot", "content_filter"),
         (ok("x", finish=None), "x", "unknown"),
         (ok(PARTS), "ab", "stop"),
+        (ok([{"type": "output_text", "text": "a"}, "b", {"text": {"value": "c"}}]), "abc", "stop"),
         (ok([{"type": "reasoning", "text": "no"}, {"type": "text", "text": "yes"}]), "yes", "stop"),
+        (ok({"type": "text", "text": "alone"}), "alone", "stop"),
+        (ok([{"type": "refusal", "refusal": "I cannot help"}]), "I cannot help", "stop"),
         (ok([]), "", "stop"),
+        (ok([{"type": "text", "text": "no", "thought": True}, {"text": "yes"}]), "yes", "stop"),
         (ok("a", finish="end_turn"), "a", "stop"),
         (ok("a", finish="MAX_TOKENS"), "a", "length"),
+        (ok("a", finish="insufficient_system_resource"), "a", "length"),
+        (ok("", finish="content_filter: RECITATION"), "", "content_filter"),
+        (ok("", finish="sensitive"), "", "content_filter"),
         (ok("half \ud83d"), "half ?", "stop"),
     ],
 )
@@ -119,7 +126,7 @@ def test_contents_and_finish_reasons(behaviour, text: str, finish: str) -> None:
 
 
 # -------------------------------------------------------------------------------------- failures of the server
-@pytest.mark.parametrize("failure", [*map(status, (408, 429, 500, 503)), drop])
+@pytest.mark.parametrize("failure", [*map(status, (408, 429, 500, 503)), drop, body_of(b'{"error": {"code": "429"}}')])
 def test_passing_failures_are_retried(failure) -> None:
     with stub(failure, failure, ok("at last")) as server:
         assert one(model(server)).text == "at last"
@@ -130,30 +137,30 @@ def test_passing_failures_are_retried(failure) -> None:
     "behaviour, settings, kind, message, tries",
     [
         (status(429, "quota", Retry_After="7200"), {}, LLMError, "429", 1),  # waiting for hours
-        (status(429, "Please try again in 1h2m3.5s."), {}, LLMError, "llm.concurrency", 1),
-        (status(429, "You exceeded your quota", "insufficient_quota"), {}, LLMError, "quota", 1),
+        (status(429, "Please try again in 1h2m3.5s."), {}, LLMError, "429", 1),
         (status(500, "broken"), {"max_retries": 2}, LLMError, "status 500: broken", 3),
         (hang(1.0), {"timeout_s": 0.2, "max_retries": 0}, NoReplyError, "0.2 s", 1),
         (body_of(b"<html>a page</html>", "text/html"), {}, LLMError, "base_url", 1),
         (body_of(b'{"id": "x", "choi'), {}, LLMError, "unreadable", 1),
         (body_of(b'{"choices": []}'), {}, LLMError, "no choices", 1),
         (body_of(b'{"choices": [{"message": {"content": 5}, "finish_reason": "stop"}]}'), {}, LLMError, "int", 1),
-        (status(401), {}, LLMError, "llm.api_key_env", 1),
+        (status(401), {}, LLMError, "401", 1),
         (status(403), {}, LLMError, "403", 1),
-        (status(404, "no such model"), {}, LLMError, "llm.model", 1),
+        (status(404, "no such model"), {}, LLMError, "404", 1),
         (status(400, "API key not valid"), {}, LLMError, "400", 1),
         (status(400, "Your credit balance is too low to access the API"), {}, LLMError, "credit", 1),
         (status(400, "Access denied, make sure your account is in good standing", "Arrearage"), {}, LLMError, "400", 1),
         (status(400, "User location is not supported for the API use."), {}, LLMError, "location", 1),
         (status(400, "This organization has been disabled for its safety violations."), {}, LLMError, "disabled", 1),
         (status(400, "You have reached your specified API usage limits."), {}, LLMError, "limits", 1),
-        (
-            status(400, "The model `m` has been decommissioned", "model_decommissioned"),
-            {},
-            LLMError,
-            "decommissioned",
-            1,
-        ),
+        (status(400, "Too many tokens, please wait before trying again."), {}, LLMError, "wait", 1),
+        (body_of(b'{"error": {"code": 502, "message": "upstream"}}'), {"max_retries": 1}, LLMError, "502: upstream", 2),
+        (body_of(b'{"error": {"code": "401", "message": "denied"}}'), {}, LLMError, "401: denied", 1),
+        (body_of(b'{"error": {"code": "rate_limit_exceeded"}}'), {"max_retries": 1}, LLMError, "rate_limit", 2),
+        (body_of(b'{"error": "internal error"}'), {"max_retries": 1}, LLMError, "internal error", 2),
+        (status(400, "The model `m` has been decommissioned", "model_decommissioned"), {}, LLMError, "llm.model", 1),
+        (status(429, "You exceeded your quota", "insufficient_quota"), {}, LLMError, "llm.concurrency", 1),
+        (status(501, "not implemented"), {}, LLMError, "501", 1),
     ],
 )
 def test_failures_of_the_server_are_everybodys(behaviour, settings, kind, message: str, tries: int) -> None:
@@ -211,13 +218,23 @@ def test_a_redirect_is_not_followed(code: int, monkeypatch: pytest.MonkeyPatch) 
         (status(422, "the request exceeds the available context size"), ContextLengthError),
         (status(400, "The prompt was filtered", "content_filter"), ContentFilterError),
         (status(403, 'Your input was flagged for "violence". No credits were charged.'), ContentFilterError),
+        (status(429, "Request too large for m: Limit 30000, Requested 45000."), ContextLengthError),
+        (body_of(b'{"error": {"code": 403, "message": "flagged"}}'), ContentFilterError),
+        (body_of(b'{"error": {"code": "context_length_exceeded", "message": "bad"}}'), ContextLengthError),
+        (body_of(b'{"object": "chat.completion", "choices": [], "usage": {"prompt_tokens": 4}}'), ContentFilterError),
         (status(400, "The input token count (9) exceeds the maximum number of tokens allowed (8)"), ContextLengthError),
+        (status(400, "Range of input length should be [1, 30720]"), ContextLengthError),
+        (status(422, "`inputs` tokens + `max_new_tokens` must be <= 4097"), ContextLengthError),
         (
             status(413, "Request body too large for m. Max size: 8000 tokens", "tokens_limit_reached"),
             ContextLengthError,
         ),
+        (status(500, "the request exceeds the available context size, try increasing it"), ContextLengthError),
         (status(400, "Input data may contain inappropriate content.", "data_inspection_failed"), ContentFilterError),
+        (status(400, "Content Exists Risk"), ContentFilterError),
         (status(403, "Content violates usage guidelines. Failed check: SAFETY_CHECK"), ContentFilterError),
+        (status(400, "系统检测到输入内容可能包含不安全或敏感内容", "1301"), ContentFilterError),
+        (status(500, "Output blocked by content filtering policy"), ContentFilterError),
         (status(422, "Input should be shorter: 'the quarterly " + "x" * 300 + " balance of credit'"), RejectedError),
         (status(400, "The model got messages[1].content that is invalid"), RejectedError),
         (status(413, "too large"), ContextLengthError),
@@ -229,6 +246,15 @@ def test_a_refused_request_is_its_own_failure_and_not_sent_again(behaviour, kind
         (error,) = generate(model(server), ASK)
     assert type(error) is kind and "m at 127.0.0.1" in str(error)
     assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "said, setting",
+    [("maxOutputTokens is 9000", "llm.token_limit"), ("enable_thinking must be false for this call", "llm.extra_body")],
+)
+def test_a_refusal_names_the_setting_that_helps(said: str, setting: str) -> None:
+    with stub(default=status(400, said)) as server, pytest.raises(RejectedError, match=setting):
+        one(model(server))
 
 
 def test_no_message_shows_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.io import WEIGHTS, load_tensors
+from gnnrag.io import WEIGHTS, load_tensors, read_json, write_json
 from gnnrag.training.composing import PER_FACT, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import ChainExample, draw_prefix, ordered
+from gnnrag.training.hf_trainer import newest_checkpoint
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of
@@ -66,15 +67,17 @@ def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
 @pytest.mark.timeout(1200)
 def test_a_killed_training_skips_half_a_state_and_ends_with_the_same_losses(folder: Path) -> None:
     more = ["trainer.max_steps=40", "trainer.eval_steps=20", "trainer.save_steps=3", "trainer.logging_steps=1"]
-    more.append("trainer.load_best_model_at_end=false")
+    more += ["trainer.load_best_model_at_end=false", "average=0.5"]
     assert run(command(folder, "run.name=whole", *more)) == 0
     start = ["-m", "gnnrag.cli.app", *command(folder, "run.name=killed", *more)]
     path = folder / "runs" / "killed"
     kill_when(start, lambda: lines(path / "metrics.jsonl") >= 8)
     assert lines(path / "metrics.jsonl") < 40
     begun = (path / "metrics.jsonl").read_text("utf-8").splitlines()[:3]
-    shutil.copytree(path / "checkpoints" / "checkpoint-6", path / "checkpoints" / "checkpoint-12", dirs_exist_ok=True)
-    weights = path / "checkpoints" / "checkpoint-12" / WEIGHTS
+    half = path / "checkpoints" / "checkpoint-38"
+    shutil.copytree(newest_checkpoint(half.parent) or "none", half)
+    write_json(half / "trainer_state.json", read_json(half / "trainer_state.json") | {"global_step": 38})
+    weights = half / WEIGHTS
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
     finish(start)
     assert rows_of(path / "metrics.jsonl")[:3] == list(map(json.loads, begun)), "it did not begin anew"

@@ -90,6 +90,11 @@ class TunedReader(TunedRole):
     kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
     loads_at_once: ClassVar[bool] = True
 
+    async def __call__(self, task: ReaderTask, session: Session) -> Answer:
+        if not isinstance(self.does, SpanAnswers):  # a language model was trained on short answers
+            task = replace(task, style="short", passages=task.passages[: self.max_passages])
+        return await super().__call__(task, session)  # type: ignore[no-any-return]
+
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         answers = SpanAnswers(getattr(self, "index", None), folder, record, self)
         if self.loads_at_once:
