@@ -92,6 +92,15 @@ def test_adding_and_removing_is_asked_at_once(index: Index, folder: Path) -> Non
         index.remove("stalker.txt")
 
 
+def test_a_file_of_the_indexed_folder_is_named_as_there(index: Index, built: Path) -> None:
+    (part := built / "papers" / "part").mkdir()
+    for text in ("Stalker is a film of 1979.", "Stalker was made in 1979."):
+        (part / "new.txt").write_text(text)
+        index.add(part / "new.txt")
+    assert [(p.id, p.text) for p in index.passages if "new" in p.id] == [("part/new.txt#1", text)]
+    shutil.rmtree(part)
+
+
 def test_a_name_with_its_accents_apart_is_the_name_of_the_document(index: Index, folder: Path) -> None:
     composed, apart = (unicodedata.normalize(form, "résumé.txt") for form in ("NFC", "NFD"))
     (folder / apart).write_text("Stalker is a film of 1979.")

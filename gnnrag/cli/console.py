@@ -47,10 +47,10 @@ def show_remarks(remarks: Iterable[str]) -> bool:
     return is_error(lines)
 
 
-def load_corpus(path: str | Path, chunking: Chunking, titles: bool = True) -> Dataset:
-    """Return the corpus at a path; documents that cannot be read are named on stderr."""
+def load_corpus(path: str | Path, chunking: Chunking, titles: bool = True, within: str | None = None) -> Dataset:
+    """Return the corpus at a path, see `load_passages`; documents that cannot be read are named on stderr."""
     with progress_bar() as advance:
-        data = load_passages(path, chunking, advance, titles)
+        data = load_passages(path, chunking, advance, titles, within)
     for remark in data.remarks:
         note(remark)
     return data

@@ -137,15 +137,20 @@ def stratified_sample(questions: Sequence[Question], n: int, seed: int) -> list[
 
 
 def load_passages(
-    path: str | Path, chunking: Chunking | None = None, progress: OnProgress = no_progress, titles: bool = True
+    path: str | Path,
+    chunking: Chunking | None = None,
+    progress: OnProgress = no_progress,
+    titles: bool = True,
+    within: str | None = None,
 ) -> Dataset:
     """Return the corpus at `path` without questions, errors as in `load_dataset`.
 
-    `progress` counts own documents, file by file. Passages lose their titles where `titles` is false.
+    `progress` counts own documents, file by file. Passages lose their titles where `titles` is false. `within` is a
+    folder below which own documents have their names.
     """
     source, skips, chunking = find_source(Path(path)), Skips(), chunking or Chunking()
     if source.layout == "folder":
-        read = folder.load_documents(source.path, chunking, skips, progress)
+        read = folder.load_documents(source.path, chunking, skips, progress, within=within)
         data = Dataset(source.name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
     else:
         data = Dataset(source.name, tuple(_passages(source, chunking, skips)))

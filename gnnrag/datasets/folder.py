@@ -87,8 +87,11 @@ def load_documents(
     skips: Skips,
     progress: OnProgress = no_progress,
     reader: DocumentReader | None = None,
+    within: str | None = None,
 ) -> Folder:
     """Return the passages of all documents below `path`, or of the one file `path`; `reader` is one to use again.
+
+    They are named by their paths below `within`, if they lie there, else below `path`.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl`, at any depth, are not documents. Left out and
     recorded in `skips`: files that cannot be read within the limits of `child.DocumentReader`, other types, documents
@@ -102,12 +105,15 @@ def load_documents(
     chunking.check()
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
+    below = Path()
+    if within and root.resolve().is_relative_to(Path(within).resolve()):
+        below = root.resolve().relative_to(Path(within).resolve())
     reports: list[FileReport] = []
     documents: dict[str, list[Passage]] = {}
     with nullcontext(reader) if reader else DocumentReader(chunking) as reader:
         for relative in files:
             # A Mac writes e and an accent where others write é: names are compared in one form.
-            name = well_formed(os.fsencode(relative).decode("utf-8", "backslashreplace"))
+            name = well_formed(os.fsencode((below / relative).as_posix()).decode("utf-8", "backslashreplace"))
             report = FileReport(name)
             reports.append(report)
             if Path(relative).suffix.lower() not in SUFFIXES:

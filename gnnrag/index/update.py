@@ -114,6 +114,11 @@ def has_titles(root: Path | str) -> bool:
     return Index(root).source.get("titles", True) is not False
 
 
+def documents_folder(root: Path | str) -> str | None:
+    """Return the folder from which the documents of an index were read: names of documents are paths below it."""
+    return Index(root).source.get("path")
+
+
 def is_empty(root: Path | str) -> bool:
     """Tell whether there is no index, or one without passages."""
     return not exists(root) or not len(Index(root).table.row_ids)
