@@ -43,7 +43,7 @@ class Hop:
 @dataclass(frozen=True, slots=True)
 class Answer:
     question: str
-    text: str  # empty where the passages do not say; a long answer marks its statements, as in `it is given [2].`
+    text: str  # empty where no answer was found; a long answer marks its statements, as in `it is given [2].`
     citations: tuple[Citation, ...]
     hops: tuple[Hop, ...]
     context: tuple[Passage, ...]  # what was read, best first
@@ -60,7 +60,7 @@ class Answer:
     form: Literal["stated", "quoted", "none"] = "none"
 
     def __str__(self) -> str:
-        return f"failed: {self.error}" if self.error else self.text or "(the passages do not say)"
+        return f"failed: {self.error}" if self.error else self.text or "(no answer was found in the passages)"
 
     @property
     def marked(self) -> str:

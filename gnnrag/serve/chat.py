@@ -26,7 +26,7 @@ from gnnrag.text.tokens import BYTES, estimate_tokens
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
-_NO_ANSWER = "The passages do not say."
+_NO_ANSWER = "No answer was found in the passages."
 _PIECE = 40  # characters of one chunk
 _ASKED = re.compile(r"^USER: *(.+)", re.MULTILINE)  # in the history that a task quotes
 _KEY = re.compile(r'"(title|tags|follow_ups|queries|text|prompt)"\s*:')  # of the JSON that a task wants

@@ -153,7 +153,7 @@ def test_rest_and_openai_say_the_same(
         body = {"model": "index/bdtr", "messages": [{"role": "user", "content": question}]}
         message = client("POST", "/v1/chat/completions", body)[1]["choices"][0]["message"]
         text, _, sources = message["content"].partition("\n\nSources:\n")
-        assert text == (answer.marked or "The passages do not say.")
+        assert text == (answer.marked or "No answer was found in the passages.")
         notes = {note["url_citation"]["start_index"]: note["url_citation"] for note in message["annotations"]}
         assert notes.keys() == {citation.at for citation in answer.citations}
         for citation in answer.citations:
