@@ -251,7 +251,7 @@ function finish(one, data, question) {
     say(one.text.textContent);
     return null;
   }
-  const text = data.marked || "The documents do not say.";
+  const text = data.marked || "No answer was found in the documents.";
   const isLarge = data.form === "stated" && text.length <= 60 && !text.includes("\n"); // a quotation looks no surer than it is
   one.text.className = !data.text ? "answer waiting" : isLarge ? "answer" : "answer long";
   const open = (cited) => openPassage(cited.passage, cited);

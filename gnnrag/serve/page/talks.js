@@ -32,7 +32,7 @@ export const drop = (talk) => keep({ ...talk, turns: [] });
 /** Return an answer with its sources, as text. */
 export function asText(data) {
   const sources = new Map(data.citations.map((cited) => [cited.number, `[${cited.number}] ${cited.title || cited.place} (${cited.place}): ${cited.sentence}`]));
-  return [data.marked || "The documents do not say.", ...sources.values()].join("\n\n");
+  return [data.marked || "No answer was found in the documents.", ...sources.values()].join("\n\n");
 }
 
 /** Save a conversation as a Markdown file. */
