@@ -21,7 +21,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.index import build_index, data_source, index_path
 from gnnrag.index.tables import PASSAGES, latest_version, local_folder, place_of
-from gnnrag.index.update import change_documents, chunking_of, documents_folder, has_titles, is_empty
+from gnnrag.index.update import change_documents, is_empty, loading_of
 from gnnrag.io import well_formed
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
@@ -153,9 +153,7 @@ class Index:
     ) -> None:
         """Add documents; one with a known name replaces the old one. Arguments and errors: `build`, `remove`."""
         if not isinstance(documents, Dataset):
-            documents = load_passages(
-                documents, chunking_of(self.path), on_progress, has_titles(self.path), documents_folder(self.path)
-            )
+            documents = load_passages(documents, progress=on_progress, **loading_of(self.path))
         caller = index_settings(self._config(()))
         change_documents(self.path, documents, remove, on_progress, caller, may_empty)
         if not is_empty(self.path):

@@ -81,8 +81,7 @@ class Lists:
 
     def transposed(self, count: int) -> Lists:
         """Return for each of `count` values the lists that hold it, ascending, each once."""
-        pairs = np.unique(np.stack([self.values, self.owners], axis=1).astype(np.int64), axis=0)
-        return Lists.grouped(pairs[:, 0], pairs[:, 1], count)
+        return Lists.of_matrix(self.matrix(count).T)
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

@@ -17,14 +17,7 @@ from gnnrag.datasets.base import Dataset, chunking
 from gnnrag.datasets.folder import summary, write_report
 from gnnrag.index.index import Index, build_index, data_source, index_path
 from gnnrag.index.tables import local_folder
-from gnnrag.index.update import (
-    change_documents,
-    chunking_of,
-    collect_garbage,
-    collect_tables,
-    documents_folder,
-    has_titles,
-)
+from gnnrag.index.update import change_documents, collect_garbage, collect_tables, loading_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
@@ -67,7 +60,7 @@ def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noq
 
     What a language model had part in is added with the config that the index was built with.
     """
-    data = load_corpus(path, chunking_of(index), has_titles(index), documents_folder(index))
+    data = load_corpus(path, **loading_of(index))
     _change(index, lambda advance: change_documents(index, data, (), advance, _caller(settings)))
     if data.report:
         note("\n".join(summary(data.report)))

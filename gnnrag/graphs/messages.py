@@ -95,9 +95,7 @@ class StemTable:
 
     @cached_property
     def _matrix(self) -> sparse.csr_array:
-        indptr, values = self.sentence_stems.indptr, self.sentence_stems.values
-        shape = (len(indptr) - 1, len(self.stems))
-        return sparse.csr_array((np.ones(len(values), np.float32), values, indptr), shape=shape)
+        return self.sentence_stems.matrix(len(self.stems))
 
     @cached_property
     def number(self) -> Mapping[str, int]:

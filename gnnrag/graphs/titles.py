@@ -108,7 +108,7 @@ def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
     words = every_word.filter(says_something)
     vocabulary = words.unique().sort()
     at = pc.index_in(words, vocabulary).to_numpy(zero_copy_only=False)
-    held = Lists.of_matrix(Lists.grouped(at, holders, len(vocabulary)).matrix(len(spelt)))  # each form once
+    held = Lists.grouped(holders, at, len(spelt)).transposed(len(vocabulary))
     num_sentences = max(len(graph.sentences), 1)
     there = pc.index_in(vocabulary, graph.names.words.columns[0])
     counts = np.append(graph.names.counts, 0)[pc.fill_null(there, -1).to_numpy(zero_copy_only=False)]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import lance
 
@@ -95,8 +96,8 @@ def change_documents(
 ) -> list[str]:
     """Add or replace loaded documents, and remove others; returns the artefacts that were made.
 
-    `data` must be cut as the index is (`chunking_of`), with or without titles (`has_titles`). `remove` are ids of
-    passages, or documents by the index's names or by their paths. `may_empty` and errors: see `update_index`.
+    `data` must be cut as the index is, with or without titles (`loading_of`). `remove` are ids of passages, or
+    documents by the index's names or by their paths. `may_empty` and errors: see `update_index`.
     """
     index = Index(root)
     gone = [_known_as(name, index) for name in remove]
@@ -105,18 +106,14 @@ def change_documents(
     return made
 
 
-def chunking_of(root: Path | str) -> Chunking:
-    return from_settings(Chunking, Index(root).source.get("chunking", {}), "chunking")
+def loading_of(root: Path | str) -> dict[str, Any]:
+    """Return the arguments with which `load_passages` gives documents as those of an index are.
 
-
-def has_titles(root: Path | str) -> bool:
-    """Tell whether the passages of an index have titles: false where it was built with `data.titles=false`."""
-    return Index(root).source.get("titles", True) is not False
-
-
-def documents_folder(root: Path | str) -> str | None:
-    """Return the folder from which the documents of an index were read: names of documents are paths below it."""
-    return Index(root).source.get("path")
+    They are cut alike, have titles or not, and are named by their paths below the folder that was indexed.
+    """
+    source = Index(root).source
+    cut = from_settings(Chunking, source.get("chunking", {}), "chunking")
+    return {"chunking": cut, "titles": source.get("titles") is not False, "within": source.get("path")}
 
 
 def is_empty(root: Path | str) -> bool:

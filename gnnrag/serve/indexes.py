@@ -25,7 +25,7 @@ from gnnrag.datasets.folder import Folder, load_documents
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.tables import PASSAGES, latest_version
-from gnnrag.index.update import chunking_of, cut_from, has_titles, is_empty
+from gnnrag.index.update import cut_from, is_empty, loading_of
 from gnnrag.io import well_formed
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
@@ -167,7 +167,7 @@ class ServedIndex:
             documents=tuple(name for folder in added for name in folder.documents),
             report=tuple(report for folder in added for report in folder.report),
         )
-        if not (has_titles(self.path) if index else self.service.config.data.titles):
+        if not (loading_of(self.path)["titles"] if index else self.service.config.data.titles):
             data = data.without_titles()
         if index and (added or gone):
             index.add(data, remove=gone, may_empty=True, on_progress=progress)
@@ -183,7 +183,7 @@ class ServedIndex:
 
     def _read(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> dict[Job, Folder]:
         """Read the files of jobs, ending those whose file cannot be read."""
-        cut, read = chunking_of(self.path) if index else chunking(self.service.config.data), {}
+        cut, read = loading_of(self.path)["chunking"] if index else chunking(self.service.config.data), {}
         with DocumentReader(cut) as reader:
             self._reading = reader
             for job in jobs:
