@@ -20,7 +20,7 @@ from gnnrag.text.tokens import estimate_tokens
 _VECTOR_LEVEL = 2  # reports of this level and above (0 is the top) get vectors
 
 
-@artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=3)
+@artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=4)
 def tree(work: Work) -> tuple[SummaryTree, Counts]:
     """RAPTOR's tree: summaries of clusters of passages, then of clusters of summaries; with the vectors of all.
 
