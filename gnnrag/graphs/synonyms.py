@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gnnrag.extract.base import Extraction, Triple
 from gnnrag.graphs.knowledge import KnowledgeGraph
 
 EXACT_UP_TO = 1 << 16  # vectors, ten seconds; of more, only those in the nearest of faiss's inverted lists are compared
@@ -121,18 +119,3 @@ def renaming(graph: KnowledgeGraph, groups: Sequence[Sequence[str]]) -> dict[str
         spellings = {s for i in (first, *others) for s in (graph.names[i], *graph.aliases[i])} if others else set()
         renamed |= dict.fromkeys(sorted(spellings - {graph.names[first]}), graph.names[first])
     return renamed
-
-
-def without_loops(extractions: Sequence[Extraction], renamed: Mapping[str, str]) -> list[Extraction]:
-    """Leave out the triples and relations between names that have become one."""
-
-    def is_loop(head: str, tail: str) -> bool:
-        head, tail = " ".join(head.split()), " ".join(tail.split())
-        return head != tail and renamed.get(head, head) == renamed.get(tail, tail)
-
-    cleared = []
-    for extraction in extractions:
-        triples: tuple[Triple, ...] = tuple(t for t in extraction.triples if not is_loop(t[0], t[2]))
-        relations = tuple(r for r in extraction.relations if not is_loop(r.head, r.tail))
-        cleared.append(replace(extraction, triples=triples, relations=relations))
-    return cleared

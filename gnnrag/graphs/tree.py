@@ -51,7 +51,7 @@ def anchor_clusters(layer: Layer, config: TreeConfig, salt: str = "") -> list[np
 
     draws = _draws(layer.names, salt)
     centres = np.flatnonzero(draws < 1.0 / config.cluster_size)
-    centres = centres if len(centres) else draws.argmin(keepdims=True)
+    centres = centres if len(centres) else np.array([draws.argmin()])
     searcher = faiss.IndexFlatIP(layer.vectors.shape[1])
     searcher.add(layer.vectors[centres])
     cosines, parents = searcher.search(np.ascontiguousarray(layer.vectors), min(config.max_parents, len(centres)))

@@ -23,7 +23,7 @@ from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, build_entity_gr
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
-from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming, resolution_text, without_loops
+from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming, resolution_text
 from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
@@ -182,19 +182,18 @@ def _knowledge_settings(index: Any) -> list[Any]:
 
 
 @artefact(
-    lambda config: ("extraction",) if config.extract.is_kb else ("extraction", "text"),
+    ("extraction",),
     kind=KnowledgeGraph,
     uses=("knowledge", "writers.curator", "writers.summary"),
-    version=5,
+    version=6,
     settings=_knowledge_settings,
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
     config, extractions, counts = work.config.knowledge, work.read("extraction"), Counter[str]()
-    sentences = None if work.config.extract.is_kb else [text.sentences for text in work.read("text")]
-    graph = fold(extractions, sentences)
+    graph = fold(extractions)
     if config.resolve and graph.num_entities:
-        graph, resolved = _resolved(work, graph, extractions, sentences)
+        graph, resolved = _resolved(work, graph, extractions)
         counts.update(resolved)
     if config.description_words is not None:
         graph, shortened = _shortened(work, graph, config.description_words)
@@ -203,9 +202,7 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     return graph, {**sizes, "isolated": int((graph.edges.degrees == 0).sum()), **counts}
 
 
-def _resolved(
-    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], sentences: Any
-) -> tuple[KnowledgeGraph, Counts]:
+def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction]) -> tuple[KnowledgeGraph, Counts]:
     """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
     texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
     rows, _ = work.embed(texts)
@@ -219,7 +216,7 @@ def _resolved(
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
     counts = {"merged": merged, "decided": new, **work.index.tasks.record("curator")}
-    return fold(without_loops(extractions, renamed), sentences, renamed), counts
+    return fold(extractions, renamed), counts
 
 
 def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[KnowledgeGraph, Counts]:
