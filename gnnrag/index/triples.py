@@ -74,7 +74,7 @@ def _extraction_row(extracted: Extracted) -> dict[str, Any] | None:
 
 def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
     """Return one Extraction per passage; an empty one where nothing is known."""
-    rows = index.table_of("extraction").take(load_arrays(folder, list)).to_pylist()
+    rows = index.table_of("extraction").take(load_arrays(folder / "value", list)).to_pylist()
     return [Extraction() if row is None else Extraction.from_json(json.loads(row)) for row in rows]
 
 
@@ -139,7 +139,7 @@ def _unit_rows(halves: np.ndarray) -> np.ndarray:
 
 
 def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
-    stored: EntityKnowledge = load_arrays(folder, EntityKnowledge)
+    stored: EntityKnowledge = load_arrays(folder / "value", EntityKnowledge)
     graph = replace(stored.graph, facts=[tuple(fact) for fact in stored.graph.facts])  # type: ignore[misc]
     vectors = _unit_rows(stored.entity_vectors), _unit_rows(stored.statement_vectors)
     return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)
