@@ -24,7 +24,6 @@ from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
 from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming, resolution_text
-from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.tables import load_arrays
@@ -273,13 +272,12 @@ def has_structure(config: IndexConfig) -> bool:
 
 
 def _message_inputs(config: IndexConfig) -> list[str]:
-    needs = ["passages"]  # the hierarchy graph knows no titles
-    needs += ["hierarchy"] if has_structure(config) else []
+    needs = ["hierarchy", "titles"] if has_structure(config) else ["passages"]
     needs += ["extraction"] if wanted_facts(config) != "none" else []
     return [*needs, "entity_graph"] if config.gnn.synonyms else needs
 
 
-@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=5)
+@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=6)
 def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
     """The message graph: structure of a corpus, facts, or both."""
     facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None
@@ -291,9 +289,7 @@ def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
         alike: EntityGraph = work.read("entity_graph").graph
         similar = [(alike.entities[i], alike.entities[j]) for i, j in np.sort(alike.synonyms, axis=1).tolist()]
     if has_structure(work.config):
-        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.index.passages]
-        matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
-        graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
+        graph, grounding = corpus_graph(work.read("hierarchy"), work.index.titles, facts, similar)
     else:
         graph = fact_graph(facts, str if work.config.extract.is_kb else phrase_key, similar)
     counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}
