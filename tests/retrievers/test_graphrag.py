@@ -229,9 +229,9 @@ class TestGlobal:
         i = next(
             i
             for i in set_up(GraphRAGGlobalRetriever(), index=index, roles={}).candidates()
-            if len(reports[i].draft.findings) > 2
+            if len(reports[i].findings) > 2
         )
-        finding = reports[i].draft.findings[2]
+        finding = reports[i].findings[2]
         point = Point(finding.explanation, 99.0, (communities.keys[i],))
         (graph, text), _ = search(
             index, self.roles([ReportPoints((point,)), ReportPoints()]), Query(QUERY, "graph"), Query(QUERY)
