@@ -1,8 +1,8 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
 GraphRAG's release clusters the largest component only, so that the rest has no community. Here a component within the
-size limit is left whole, and those of one or two entities are gathered in buckets of about ten. A community's key depends
-on its level and the names of its members alone.
+size limit is left whole, and those of one or two entities are gathered in buckets of about ten. A community's key
+depends on its level and the names of its members alone.
 """
 
 from __future__ import annotations

@@ -479,15 +479,11 @@ def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
 
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
-    stored: Any = from_settings(IndexConfig, index.settings)
-    unread = {section for each in ARTEFACTS.values() for section in each.uses}
-    unread -= {section for name in wanted for section in ARTEFACTS[name].uses}
-    plain = {name: getattr(stored, name) for name in unread if "." not in name}
-    roles = {s.partition(".")[2] for s in unread if "." in s and s != "writers.triples"}
-    of_writers: Any = {name: getattr(stored.writers, name) for name in roles}
-    for name, role in of_writers.items():
-        of_writers[name] = replace(role, impl=role.impl or stored.writers.default)
-    return replace(config, **plain, writers=replace(config.writers, **of_writers))
+    stored, settings = index.settings, recorded(config)
+    read = {section for name in wanted for section in ARTEFACTS[name].uses}
+    writers = {w: (settings if f"writers.{w}" in read else stored)["writers"][w] for w in WRITERS}
+    settings = {section: (settings if section in read else stored)[section] for section in settings}
+    return completed(from_settings(IndexConfig, settings | {"writers": writers}), config)
 
 
 def make_all(index: Index, names: Iterable[str]) -> list[str]:

@@ -43,12 +43,8 @@ _GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
 
 
 def _gleaning(config: ExtractConfig) -> int:
-    """Return how often the model is asked for more. Raises ConfigError where the format has no such turns."""
-    gleaning = _GLEANING[config.format] if config.gleaning is None else config.gleaning
-    if gleaning < 0 or (gleaning and config.format == "openie"):
-        allowed = "format=openie asks once: leave it at null" if config.format == "openie" else "give 0 or more"
-        raise ConfigError(f"index.extract.gleaning={gleaning}: {allowed}")
-    return gleaning
+    """Return how often the model is asked for more."""
+    return _GLEANING[config.format] if config.gleaning is None or config.format == "openie" else config.gleaning
 
 
 def _extractor(index: Any) -> Extractor:
@@ -251,29 +247,21 @@ def knowledge_vectors(work: Work) -> tuple[KnowledgeVectors, Counts]:
 
 
 # ------------------------------------------------------------------------------------------------------ message graph
-def wanted_facts(config: IndexConfig) -> str:
-    """Return which facts the graph has: `index.gnn.facts`, or where that is `auto`, what the index's triples are.
-
-    Raises ConfigError for triples that rules made: their relations are sentences, of which no two are alike.
-    """
-    facts, method = config.gnn.facts, config.extract.method
-    if facts == "auto":
-        facts = "none" if method == "offline" else "triples"
-    elif facts == "triples" and method == "offline":
-        raise ConfigError(f"index.gnn.facts={facts} does not go with index.extract.method={method}: give none or auto")
-    if facts == "none" and not has_structure(config):
-        raise ConfigError("index.gnn.structure=false index.gnn.facts=none: nothing would be in the graph")
-    return facts
+def _has_facts(config: IndexConfig) -> bool:
+    """Tell whether triples take part, unless rules made them: their relations are sentences, no two of them alike."""
+    return config.extract.method != "offline"
 
 
-def has_structure(config: IndexConfig) -> bool:
+def _has_structure(config: IndexConfig) -> bool:
     """Tell whether passages and sentences are nodes: as `index.gnn.structure` says, but never for a knowledge base."""
     return config.gnn.structure and not config.extract.is_kb
 
 
 def _message_inputs(config: IndexConfig) -> list[str]:
-    needs = ["hierarchy", "titles"] if has_structure(config) else ["passages"]
-    needs += ["extraction"] if wanted_facts(config) != "none" else []
+    if not (_has_facts(config) or _has_structure(config)):
+        raise ConfigError("index.gnn.structure=false needs triples: index.extract.method=offline has only sentences")
+    needs = ["hierarchy", "titles"] if _has_structure(config) else ["passages"]
+    needs += ["extraction"] if _has_facts(config) else []
     return [*needs, "entity_graph"] if config.gnn.synonyms else needs
 
 
@@ -281,14 +269,14 @@ def _message_inputs(config: IndexConfig) -> list[str]:
 def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
     """The message graph: structure of a corpus, facts, or both."""
     facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None
-    if (wanted := wanted_facts(work.config)) != "none":
+    if _has_facts(work.config):
         facts = [passage.as_triples() for passage in work.read("extraction")]
         if not any(facts):
-            raise DataError(work.index.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
+            raise DataError(work.index.root, "no passage has triples; the graph of facts needs some")
     if work.config.gnn.synonyms:
         alike: EntityGraph = work.read("entity_graph").graph
         similar = [(alike.entities[i], alike.entities[j]) for i, j in np.sort(alike.synonyms, axis=1).tolist()]
-    if has_structure(work.config):
+    if _has_structure(work.config):
         graph, grounding = corpus_graph(work.read("hierarchy"), work.index.titles, facts, similar)
     else:
         graph = fact_graph(facts, str if work.config.extract.is_kb else phrase_key, similar)

@@ -225,7 +225,7 @@ class TestGlobal:
 
     def test_passages_of_the_best_points_come_first(self, index: Index) -> None:
         communities = index.read("communities")
-        reports = index.read("reports").items
+        reports = index.read("reports").drafts
         i = next(
             i
             for i in set_up(GraphRAGGlobalRetriever(), index=index, roles={}).candidates()
