@@ -82,7 +82,7 @@ class Training(ABC):
 
     @classmethod
     def run_name(cls, config: Any) -> str:
-        kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
+        kept = {key: value for key, value in to_plain(config).items() if key != "run"}
         return f"{cls.prefix}-{digest(kept)[:8]}"
 
     @classmethod

@@ -30,7 +30,7 @@ from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext
 from gnnrag.training.config import PART_NAMES, NetworkConfig, Parts, SetConfig
 from gnnrag.training.hf_trainer import Fitted
-from gnnrag.training.networks import NetworkTraining, Task
+from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
 
@@ -47,7 +47,6 @@ class TrainGNNConfig(NetworkConfig):
     neighbourhood: NeighbourhoodConfig = field(default_factory=NeighbourhoodConfig)  # mode entity
     losses: LossConfig = field(default_factory=LossConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
-    cache: str = ".cache/gnn"  # subgraphs of the questions
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,6 @@ class GNNSet(OpenSet):
     """An opened set, and what makes subgraphs on it."""
 
     settings: TrainGNNConfig
-
-    @cached_property
-    def preparer(self) -> QuestionGraphs:
-        return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
 
     @property
     def is_kb(self) -> bool:
@@ -81,20 +76,14 @@ class GNNSet(OpenSet):
     def inputs(self) -> dict[str, Any]:
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
-    def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
+    def examples(self) -> ExampleSet | EntitySet:
         questions, settings = list(self.questions.values()), self.settings
-
-        def progress(count: int) -> None:
-            on_index(f"{self.name}: subgraphs", count, len(questions))
-
         if settings.gnn.mode == "entity":
             if self.is_kb:
                 return EntitySet(questions, self.facts, settings.neighbourhood)
             return SupportSet(questions, self.facts, settings.neighbourhood, settings.ranker)
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
-        key = [self.inputs["index"], settings.gnn.features, settings.gnn.seed_weight, to_plain(settings.prune)]
-        folder = Path(settings.cache) / self.name
-        return ExampleSet(questions, gold, lambda: self.preparer, folder, key, progress, settings.gnn.node_text)
+        return ExampleSet(questions, gold, QuestionGraphs(self.index, settings.gnn, settings.prune))
 
 
 def needed_stages(settings: TrainGNNConfig, index: IndexConfig) -> tuple[str, ...]:
@@ -153,27 +142,27 @@ class GNNTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Open all sets; make the subgraphs of their questions, where questions are asked."""
+        """Open all sets, and the examples of their questions, where questions are asked."""
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
-        return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
+        return corpora, {name: corpus.examples() for name, corpus in asked.items()}
 
     @property
     def seen(self) -> frozenset[str]:
         return super().seen if self.config.stage == "retrieval" else self.seen_before
 
-    def build(self) -> tuple[Task, nn.Module]:
-        """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
+    def build(self) -> tuple[Any, list[Item], nn.Module]:
+        """Stage 2 (retrieval) is on the pools of the fold, stage 1 (completion) on the graphs of all sets."""
         config, corpora = self.config, self.sets
         model = make_model(config, corpora)
         if config.stage == "completion":
             graphs = {name: corpus.message_graph for name, corpus in corpora.items()}
             bases = {name: whole_graph(graph, vectors, model) for name, (graph, vectors) in graphs.items()}
-            draws = self.draws({name: graph.triples for name, (graph, _) in graphs.items()}, together=True)
             alone = {name: graph for name, (graph, _) in graphs.items()}
-            return CompletionTask(alone, bases, config.completion, draws, config.seed), model
+            items = self.items({name: range(len(graph.triples)) for name, graph in alone.items()}, together=True)
+            return CompletionTask(alone, bases, config.completion, config.seed), items, model
         train, validation = self.pools["train"], self.pools["validation"]
-        return RetrievalTask(train, validation, config.losses, self.draws(train.items)), model
+        return RetrievalTask(train, validation, config.losses), self.items(train.items), model
 
     @property
     def is_validated(self) -> bool:

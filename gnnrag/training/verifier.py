@@ -17,6 +17,7 @@ from annotated_types import Ge
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments, losses
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+from sentence_transformers.evaluation import BinaryClassificationEvaluator
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import model_folder, quiet_loading
@@ -207,26 +208,13 @@ def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:
-    """Choose the threshold with the best mean recall@5 after promotion, on scores and labels of decisions.
+    """Choose the threshold with the best F1 of what is selected, on scores and labels of decisions.
 
-    Of equal ones, that with the best F1 of the selections is taken, then the highest. Where no label is positive, there
-    is no threshold, and the `max_selected` best are selected.
+    Where no label is positive, there is no threshold, and the `max_selected` best are selected.
     """
     kept = [(scores, labels) for scores, labels in scored if labels.any()]
     if not kept:
         return Selection(-1e9, max_selected)
-    top = np.unique(np.concatenate([np.sort(scores)[-max_selected:] for scores, _ in kept]))
-    if len(top) > 200:
-        top = np.unique(np.quantile(top, np.linspace(0, 1, 201)))
-    best, chosen = (-1.0, -1.0), Selection(-1e9, max_selected)
-    for least in [-1e9, *((top[1:] + top[:-1]) / 2).tolist()]:
-        selection, recalls, hits, selected = Selection(least, max_selected), [], 0, 0
-        for scores, labels in kept:
-            places = selection.places(scores)
-            recalls.append(promotion_metrics(labels, places)[f"recall@{TOP}"])
-            hits, selected = hits + int(labels[places].sum()), selected + len(places)
-        f1 = 2 * hits / (selected + sum(int(labels.sum()) for _, labels in kept))
-        value = round(math.fsum(recalls) / len(recalls), 9), round(f1, 9)
-        if value >= best:
-            best, chosen = value, selection
-    return chosen
+    scores, labels = (np.concatenate(rows) for rows in zip(*kept, strict=True))
+    *_, least = BinaryClassificationEvaluator.find_best_f1_and_threshold(scores, labels, high_score_more_similar=True)
+    return Selection(float(least), max_selected)
