@@ -63,7 +63,7 @@ def find_communities(graph: KnowledgeGraph, profile: str = "fixed", max_size: in
     A pair of entities weighs what its relations weigh together. An edit may change communities anywhere in its
     component, and none outside of it.
     """
-    ends, _, weights = graph.pairs
+    ends, weights = graph.edges.ends, graph.edge_weights
     links = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(graph.num_entities, graph.num_entities))
     count, label = connected_components(links, directed=False)
     components, pairs = Lists.grouped(label, np.arange(len(label)), count), np.argsort(label[ends[:, 0]], kind="stable")

@@ -15,38 +15,55 @@ Table = Literal["entities", "names", "relations", "hyperedges"]
 TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
 
-class Adjacency:
-    """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.
-
-    Parallel relations are slots of their own.
-    `ends` (num_relations, 2) is kept as stated, int32; self-loops have no slots.
+class Edges:
+    """The joined pairs of an undirected multigraph: relations of one pair share an edge, a self-loop has none.
 
     Attributes:
-        indptr: (num_nodes + 1,) int64, first slot of each node.
-        neighbours, relations: (num_slots,) int32, the other end and the row in `ends`.
-        distinct: distinct neighbours of each node, ascending; `degree` (num_nodes,) int64 counts them.
+        stated: (num_relations, 2) int32, head and tail of each relation.
+        ends: (num_edges, 2) int32, smaller position first, sorted.
+        of: (num_relations,) int32, edge of each relation, -1 for none.
+        relations: relations of each edge, ascending.
+        incident, neighbours: edges of each node, ascending, and the nodes at their other ends, ascending.
+        degrees: (num_nodes,) int64, how many these are.
     """
 
-    def __init__(self, ends: np.ndarray, num_nodes: int) -> None:
-        self.num_nodes = num_nodes
-        self.ends = np.asarray(ends, dtype=np.int32)
-        rows = np.flatnonzero(self.ends[:, 0] != self.ends[:, 1]).astype(np.int32)
-        heads, tails = self.ends[rows].T
-        owners, others = np.concatenate([heads, tails]), np.concatenate([tails, heads])
-        relations = np.concatenate([rows, rows])
-        order = np.lexsort((relations, others, owners))
-        owners, self.neighbours, self.relations = owners[order], others[order], relations[order]
-        self.indptr = np.searchsorted(owners, np.arange(num_nodes + 1))
-        is_first = np.ones(len(owners), dtype=bool)
-        is_first[1:] = (owners[1:] != owners[:-1]) | (self.neighbours[1:] != self.neighbours[:-1])
-        self.distinct = Lists.grouped(owners[is_first], self.neighbours[is_first], num_nodes)
-        self.degree = self.distinct.sizes
+    def __init__(self, stated: np.ndarray, num_nodes: int) -> None:
+        self.stated, self.num_nodes = np.asarray(stated, dtype=np.int32), num_nodes
+        rows = np.flatnonzero(self.stated[:, 0] != self.stated[:, 1])
+        low, high = np.sort(self.stated[rows], axis=1).astype(np.int64).T
+        pairs, of = np.unique(low * max(num_nodes, 1) + high, return_inverse=True)
+        self.ends = np.stack(np.divmod(pairs, max(num_nodes, 1)), axis=1).astype(np.int32)
+        self.of = np.full(len(self.stated), -1, dtype=np.int32)
+        self.of[rows] = of
+        self.relations = Lists.grouped(of, rows, len(self))
+        self.incident = Lists.grouped(self.ends.T.ravel(), np.tile(np.arange(len(self)), 2), num_nodes)
+        self.neighbours = Lists.grouped(self.ends.T.ravel(), self.ends[:, ::-1].T.ravel(), num_nodes)
+        self.degrees = self.neighbours.sizes
 
-    def relations_between(self, node: int, other: int) -> np.ndarray:
-        """Return the rows of all relations that join two nodes, either way round, by row. Shape (n,), int32."""
-        start, stop = self.indptr[node], self.indptr[node + 1]
-        low, high = np.searchsorted(self.neighbours[start:stop], [other, other + 1])
-        return self.relations[start + low : start + high]
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @cached_property
+    def degree_sums(self) -> np.ndarray:
+        """Sum of the degrees of both ends. Shape (num_edges,), int64."""
+        return self.degrees[self.ends].sum(axis=1)
+
+    def best(self, scores: np.ndarray) -> np.ndarray:
+        """Return the best score of each edge's relations. Shape (num_edges,) from (num_relations,)."""
+        if not len(self):
+            return np.zeros(0)
+        return np.maximum.reduceat(np.asarray(scores)[self.relations.values], self.relations.indptr[:-1])
+
+    def between(self, node: int, other: int) -> int | None:
+        """Return the edge that joins two nodes, None where there is none."""
+        at = int(np.searchsorted(near := self.neighbours[node], other))
+        # The edges of a node ascend like its neighbours: first those to smaller ones, then those to larger ones.
+        return int(self.incident[node][at]) if at < len(near) and near[at] == other else None
+
+    def relations_between(self, node: int, other: int) -> list[int]:
+        """Return the rows of all relations that join two nodes, either way round, by row."""
+        edge = self.between(node, other)
+        return [] if edge is None else self.relations[edge].tolist()
 
 
 @dataclass(frozen=True)
@@ -89,35 +106,21 @@ class KnowledgeGraph:
         return Lists.grouped(self.ends[rows].T.ravel(), np.concatenate([rows, rows]), self.num_entities)
 
     @cached_property
-    def adjacency(self) -> Adjacency:
-        """The graph to grow neighbourhoods and to search paths in; its relations are rows of `ends`."""
-        return Adjacency(self.ends, self.num_entities)
+    def edges(self) -> Edges:
+        """Joined pairs of entities, as LightRAG stores edges."""
+        return Edges(self.ends, self.num_entities)
 
     @cached_property
-    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Distinct joined pairs, as LightRAG stores edges.
+    def edge_weights(self) -> np.ndarray:
+        """Summed weights of each edge's relations. Shape (num_edges,), float64."""
+        is_joined = self.edges.of >= 0
+        return np.bincount(self.edges.of[is_joined], self.weights[is_joined], len(self.edges))
 
-        Returns (num_pairs, 2) int32, smaller position first, sorted; (num_relations,) int32, the pair of each relation,
-        -1 for a self-loop; (num_pairs,) float64 summed weights.
-        """
-        low, high = self.ends.min(axis=1, initial=2**31 - 1), self.ends.max(axis=1, initial=-1)
-        proper = low != high
-        keys = low.astype(np.int64) * max(self.num_entities, 1) + high
-        distinct, inverse = np.unique(keys[proper], return_inverse=True)
-        of = np.full(self.num_relations, -1, dtype=np.int32)
-        of[proper] = inverse
-        ends = np.stack(np.divmod(distinct, max(self.num_entities, 1)), axis=1).astype(np.int32)
-        return ends, of, np.bincount(inverse, weights=self.weights[proper], minlength=len(distinct))
-
-    @property
-    def degrees(self) -> np.ndarray:
-        """Number of distinct neighbours of each entity. Shape (num_entities,), int64."""
-        return self.adjacency.degree
-
-    @property
-    def neighbours(self) -> Lists:
-        """Distinct neighbours of each entity, ascending."""
-        return self.adjacency.distinct
+    @cached_property
+    def edge_passages(self) -> Lists:
+        """Passages that state any relation of each edge, ascending."""
+        stated = self.relation_passages.matrix(self.num_passages)
+        return Lists.of_matrix(self.edges.relations.matrix(self.num_relations) @ stated)
 
     @cached_property
     def passage_entities(self) -> Lists:

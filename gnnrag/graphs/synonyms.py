@@ -84,7 +84,7 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
     `threshold` or more, the nearest 19 where there are more. Vectors are of `resolution_text`. Returns positions, the
     seed first and then by degree; disjoint, in the order of their seeds.
     """
-    order = np.lexsort((np.arange(graph.num_entities), -graph.degrees))
+    order = np.lexsort((np.arange(graph.num_entities), -graph.edges.degrees))
     rank = np.empty(graph.num_entities, dtype=np.int64)
     rank[order] = np.arange(graph.num_entities)
     if not len(order):
@@ -117,7 +117,7 @@ def renaming(graph: KnowledgeGraph, groups: Sequence[Sequence[str]]) -> dict[str
     """Return every spelling of the names in each group with the best connected of them."""
     renamed: dict[str, str] = {}
     for group in groups:
-        first, *others = sorted((graph.position[name] for name in group), key=lambda i: (-graph.degrees[i], i))
+        first, *others = sorted((graph.position[name] for name in group), key=lambda i: (-graph.edges.degrees[i], i))
         spellings = {s for i in (first, *others) for s in (graph.names[i], *graph.aliases[i])} if others else set()
         renamed |= dict.fromkeys(sorted(spellings - {graph.names[first]}), graph.names[first])
     return renamed

@@ -46,7 +46,7 @@ class ReportTasks:
         names = np.array([self.count(name) + 2 for name in graph.names], dtype=np.int64)
         labels = np.array([self.count(label) for label in graph.labels], dtype=np.int64)
         self.relation_tokens = labels + names[graph.ends].sum(axis=1)
-        self.rank = graph.degrees[graph.ends].sum(axis=1)
+        self.rank = graph.edges.degrees[graph.ends].sum(axis=1)
 
     def task(self, community: int, reports: Sequence[ReportDraft | None]) -> ReportTask:
         """Return the task for one community; `reports` holds those of its sub-communities, by position."""
@@ -61,7 +61,7 @@ class ReportTasks:
         if self.communities.is_bucket[community] or not (chosen or replaced):
             fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
             entities |= dict.fromkeys(members[: max(1, fitting)].tolist())  # one at least
-        ordered = sorted(entities, key=lambda e: (-int(g.degrees[e]), e))
+        ordered = sorted(entities, key=lambda e: (-int(g.edges.degrees[e]), e))
         ends = [(g.names[head], g.names[tail]) for head, tail in g.ends[chosen].tolist()]
         return ReportTask(
             tuple((ENTITY + g.names[e], g.names[e], g.types[e], g.descriptions[e]) for e in ordered),

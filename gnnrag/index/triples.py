@@ -200,7 +200,7 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
         graph, shortened = _shortened(work, graph, config.description_words)
         counts.update(shortened)
     sizes = {"entities": graph.num_entities, "relations": graph.num_relations, "hyperedges": len(graph.hyper_texts)}
-    return graph, {**sizes, "isolated": int((graph.degrees == 0).sum()), **counts}
+    return graph, {**sizes, "isolated": int((graph.edges.degrees == 0).sum()), **counts}
 
 
 def _resolved(

@@ -181,24 +181,21 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         passages = classic_passages(
             near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
         )
-        return self._side(near, self._fit_facts(facts), passages)
+        return self._side(near, self.shown.fit(facts, self.graph.hyper_texts.__getitem__, self.fact_tokens), passages)
 
     def fact_side(self, high: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
         """Return the hyperedges near the facts of a query, their members and their passages."""
         scores = self.scores("hyperedges", high, mask)
         near = above(scores, self.top_k, self.cosine_floor)
         near.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
-        facts = self._fit_facts(near)
+        facts = self.shown.fit(near, self.graph.hyper_texts.__getitem__, self.fact_tokens)
         return self._side([], facts, passages_in_order(facts, self.graph.hyper_passages))
 
     def _side(self, near: Sequence[int], facts: list[int], passages: Sequence[int]) -> SideHits:
-        entities = self.shown.fit_entities(distinct([*near, *self.bipartite.members(facts)]), self.entity_tokens)
-        return SideHits(entities, facts, self.shown.fit_passages(passages, self.passage_tokens))
-
-    def _fit_facts(self, facts: Sequence[int]) -> list[int]:
-        texts = [self.graph.hyper_texts[f] for f in facts[: self.fact_tokens]]  # a sentence has a token at least
-        return list(facts[: self.counter.fit(texts, self.fact_tokens, None)])
+        entities = distinct([*near, *self.bipartite.members(facts)])
+        entities = self.shown.fit(entities, self.shown.entity_row, self.entity_tokens)
+        return SideHits(entities, facts, self.shown.fit(passages, self.shown.passage_row, self.passage_tokens))
 
     def _fact_hit(self, fact: int) -> Hit:
         text = self.graph.hyper_texts[fact]
-        return Hit(text, 0.0, 0, "relation", text, self.shown.ids(self.graph.hyper_passages[fact].tolist()))
+        return self.shown.hit("relation", text, text, self.graph.hyper_passages[fact])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.graphs.rendering import Edges, Renderer, above
+from gnnrag.graphs.rendering import Renderer, above
 from gnnrag.retrievers.base import Retriever, any_of, query_vectors, rank_in_order
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
@@ -35,8 +35,8 @@ class KnowledgeGraphRetriever(Retriever):
 
     def setup(self) -> None:
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
-        self.edges, self.counter = Edges(self.graph), TokenCounter(self.tokenizer)
-        self.shown = Renderer(self.edges, self.index.passages, self.counter, classic=self.is_fork)
+        self.edges, self.counter = self.graph.edges, TokenCounter(self.tokenizer)
+        self.shown = Renderer(self.graph, self.index.passages, self.counter, classic=self.is_fork)
         self._batcher: MicroBatcher[tuple[Query, Any], Ranking] = MicroBatcher(self.rank)
 
     def task(self, query: str) -> Any:

@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from gnnrag.graphs.rendering import Edges, GraphHits, Renderer, above, distinct, round_robin
+from gnnrag.graphs.knowledge import Edges
+from gnnrag.graphs.rendering import GraphHits, Renderer, above, distinct, round_robin
 from gnnrag.parts import part
 from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
@@ -80,9 +81,10 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     ) -> Ranking:
         cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
         local, global_ = self._local(low, vector, mask), self._global(high, mask)
+        fit = self.shown.fit
         hits = GraphHits(
-            self.shown.fit_entities(round_robin(local.entities, global_.entities), self.entity_tokens),
-            self.shown.fit_edges(round_robin(local.edges, global_.edges), self.relation_tokens),
+            fit(round_robin(local.entities, global_.entities), self.shown.entity_row, self.entity_tokens),
+            fit(round_robin(local.edges, global_.edges), self.shown.edge_row, self.relation_tokens),
         )
         branch = self.mode if self.mode == "naive" or hits.entities else "naive_fallback"
         if query.channel == "graph":
@@ -106,7 +108,7 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         own = current_passages(self.shown, hits, near, chosen_by, self.per_item, shared=self.is_fixed)
         used = self.shown.tokens(hits.entities, hits.edges) + self.shown.counter.count(query.text) + _RESERVE
         used += 0 if self.is_fixed else _PROMPT
-        own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
+        own = fit(own[: self.chunk_top_k], self.shown.passage_row, self.total_tokens - used)
         return self.with_tail(own, query, branch, cosines)
 
     def _local(self, low: np.ndarray | None, query: np.ndarray, mask: np.ndarray | None) -> GraphHits:
@@ -117,7 +119,7 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         if self.is_fixed:
             by_cosine = [self.edges.best(self.scores("relations", query, mask))]
             return GraphHits(entities, seed_edges(self.edges, entities, by_cosine, _EDGES))
-        return GraphHits(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.edges.weights]))
+        return GraphHits(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.graph.edge_weights]))
 
     def _global(self, high: np.ndarray | None, mask: np.ndarray | None) -> GraphHits:
         """Relations by the high-level keywords, and their ends."""
@@ -145,9 +147,9 @@ def current_passages(
     With `cosines` (num_passages,) rows pick by vector, at most `per_item` each, else by weight. Edges pick among all
     their passages if `shared`; else, as released, among those that no entity has picked.
     """
-    edges = shown.edges
-    ours = pick([edges.graph.entity_passages[e].tolist() for e in hits.entities], cosines, per_item)
-    theirs = pick([edges.passages[e].tolist() for e in hits.edges], cosines, per_item, () if shared else ours)
+    graph = shown.graph
+    ours = pick([graph.entity_passages[e].tolist() for e in hits.entities], cosines, per_item)
+    theirs = pick([graph.edge_passages[e].tolist() for e in hits.edges], cosines, per_item, () if shared else ours)
     return round_robin(near, ours, theirs)
 
 

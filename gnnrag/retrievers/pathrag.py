@@ -207,28 +207,29 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     def find(self, low: np.ndarray | None, high: np.ndarray | None, mask: np.ndarray | None = None) -> PathRAGHits:
         """Return seeds, relations and paths for the vectors of the keywords, of what `mask` (num_passages,) has."""
         seeds = [] if low is None else above(self.scores("entities", low, mask), self.top_k, self.cosine_floor)
-        edges: list[int] = []
+        edges, shown = list[int](), self.shown
         if high is not None:
             edges = above(self.edges.best(self.scores("relations", high, mask)), self.top_k, self.cosine_floor)
         if self.profile == "released":
-            edges.sort(key=lambda edge: (-self.edges.degree_sums[edge], -self.edges.weights[edge]))
-        edges = self.shown.fit_edges(edges, self.relation_tokens)
-        ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
+            edges.sort(key=lambda edge: (-self.edges.degree_sums[edge], -self.graph.edge_weights[edge]))
+        edges = shown.fit(edges, shown.edge_row, self.relation_tokens)
+        ends = shown.fit(distinct(self.edges.ends[edges].ravel().tolist()), shown.entity_row, self.entity_tokens)
         return PathRAGHits(seeds, GraphHits(ends, edges), self.paths(seeds))
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
         is_released = self.profile == "released"
         bounds = (None, None) if is_released else (self.pair_cap, self.hub_degree)
-        pairs = paths_between_seeds(self.graph.adjacency, seeds, self.hops, *bounds)
+        pairs = paths_between_seeds(self.edges, seeds, self.hops, *bounds)
         best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=is_released)
-        return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
+        return self.shown.fit(best, lambda path: self.shown.path_text(path.nodes), self.entity_tokens)
 
     def _passages(self, hits: PathRAGHits) -> list[int]:
-        shown, edges = self.shown, self.edges
-        stated = shown.fit_passages(passages_in_order(hits.themes.edges, edges.passages), self.passage_tokens)
-        ranked = classic_passages(hits.seeds, self.graph.entity_passages, edges.neighbours)
-        ranked = shown.fit_passages(ranked, self.passage_tokens)
+        shown = self.shown
+        stated = passages_in_order(hits.themes.edges, self.graph.edge_passages)
+        stated = shown.fit(stated, shown.passage_row, self.passage_tokens)
+        ranked = classic_passages(hits.seeds, self.graph.entity_passages, self.edges.neighbours)
+        ranked = shown.fit(ranked, shown.passage_row, self.passage_tokens)
         if self.profile == "released":
             return distinct([*stated, *ranked])
         own = round_robin(stated, ranked)

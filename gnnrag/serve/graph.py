@@ -60,7 +60,7 @@ class Entities:
         self._graph = graph = index.knowledge
         self.names: Sequence[str] = graph.names
         self.keys: Sequence[str] = tuple(map(phrase_key, graph.names))
-        self.degrees: np.ndarray = graph.degrees
+        self.degrees: np.ndarray = graph.edges.degrees
 
     def kind(self, name: int) -> str:
         return self._graph.types[name].partition("|")[0] or "entity"

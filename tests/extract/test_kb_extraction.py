@@ -51,7 +51,7 @@ def test_the_graph_has_the_triples_the_names_and_the_types_as_they_are(tmp_path,
         "Oliver": "movie", "oliver": "movie|tag", "Ana Li": "person", "12": "year",
     }  # fmt: skip
     at = graph.position
-    both = graph.adjacency.relations_between(at["Oliver"], at["Ana Li"])
+    both = graph.edges.relations_between(at["Oliver"], at["Ana Li"])
     assert [graph.labels[i] for i in both] == ["directed_by", "written_by"]
     passage = [p.id for p in index.passages].index("12")
     assert [graph.names[i] for i in graph.passage_entities[passage]] == ["12", "oliver"]

@@ -51,7 +51,7 @@ def test_relations_of_the_selected_entities() -> None:
             continue
         graph = graph_of(GRAPHS[case["seed"]])
         retriever = GraphRAGLocalRetriever(profile="released")
-        retriever.graph, retriever.rank = graph, graph.degrees[graph.ends].sum(axis=1)
+        retriever.graph, retriever.rank = graph, graph.edges.degrees[graph.ends].sum(axis=1)
         found = retriever.relations(case["selected"])
         assert set(found) == set(expected)
         inside = [set(graph.ends[r].tolist()) <= set(case["selected"]) for r in expected]

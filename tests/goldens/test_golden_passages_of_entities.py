@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnrag.arrays import Lists
-from gnnrag.graphs.knowledge import Adjacency
+from gnnrag.graphs.knowledge import Edges
 from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.graphs.rendering import classic_passages, passages_in_order
 from gnnrag.retrievers.pathrag import path_limit, reliable_paths
@@ -49,7 +49,7 @@ def test_paths_and_their_scores() -> None:
     constants = golden("pathrag.json")["constants"]
     for case in golden("pathrag.json")["paths"]:
         numbers = {node: number for number, node in enumerate(sorted({*case["seeds"], *np.ravel(case["edges"])}))}
-        adjacency = Adjacency(
+        adjacency = Edges(
             np.array([[numbers[a], numbers[b]] for a, b in case["edges"]], int).reshape(-1, 2), len(numbers)
         )
         pairs = paths_between_seeds(adjacency, [numbers[seed] for seed in case["seeds"]], constants["max_hops"])

@@ -128,13 +128,13 @@ def test_a_hub_has_more_neighbours_than_are_allowed(hub_degree: int, size: int) 
 
 # ---------------------------------------------------------------------------------------------------------- paths
 def test_candidates_are_neither_anchors_nor_seen_nor_below_the_floor() -> None:
-    near = grow(GRAPH.adjacency, at(GRAPH, "n1"), 3)
+    near = grow(GRAPH.edges, at(GRAPH, "n1"), 3)
     scores = cosines(n1=0.9, n2=0.71, n3=0.66, n9=0.58, n4=0.1, n8=0.99)
     assert candidates(near, scores, at(GRAPH, "n3"), 3, 0.2) == list(at(GRAPH, "n2", "n9"))
 
 
 def test_a_node_is_as_near_as_nine_tenths_of_its_best_relation() -> None:
-    near = grow(GRAPH.adjacency, at(GRAPH, "n1"), 3)
+    near = grow(GRAPH.edges, at(GRAPH, "n1"), 3)
     relations = np.zeros(GRAPH.num_relations)
     row = next(i for i, (a, b) in enumerate(GRAPH.ends.tolist()) if {a, b} == set(at(GRAPH, "n3", "n5")))
     relations[row] = 0.8
@@ -170,7 +170,7 @@ def test_patterns_and_the_walks_that_fit() -> None:
     assert pattern_of(GRAPH, path) == (("founded",), ("built",))
     assert pattern_of(GRAPH, path[::-1]) == (("~built",), ("~founded",))
     assert satisfied((("a", "b"), ("c",)), ("b", "c")) and not satisfied((("b",), ("c",)), ("a", "c"))
-    near = grow(GRAPH.adjacency, at(GRAPH, "n1"), 3)
+    near = grow(GRAPH.edges, at(GRAPH, "n1"), 3)
     wanted = (("founded",), ("built",), ("first docked",))
     assert sorted(p[-1] for p in matching_paths(near, GRAPH, wanted)) == sorted(at(GRAPH, "n5", "n6"))
 
@@ -179,7 +179,7 @@ def test_a_walk_may_return_to_where_it_passed() -> None:
     """Who directed one film and wrote another: no loopless path of three edges ends at them."""
     triples = [("F", "directed", "P"), ("G", "directed", "P"), ("G", "written", "P"), ("G", "written", "Q")]
     graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
-    near = grow(graph.adjacency, [graph.position["F"]], 3)
+    near = grow(graph.edges, [graph.position["F"]], 3)
     wanted = (("directed",), ("~directed",), ("written",))
     named = [[graph.names[n] for n in p] for p in matching_paths(near, graph, wanted)]
     assert named == [["F", "P"], ["F", "P", "G", "Q"]]

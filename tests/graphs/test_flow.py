@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gnnrag.graphs.knowledge import Adjacency
+from gnnrag.graphs.knowledge import Edges
 from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.retrievers.pathrag import FlowPath, edge_flow, node_flow, path_limit, pool_paths, reliable_paths
 
 A, B, C, S, T = range(5)  # alphabetical, as the golden example iterates
-GOLDEN = Adjacency(np.array([[S, A], [S, B], [A, T], [A, C], [B, C], [C, T]]), 5)
+GOLDEN = Edges(np.array([[S, A], [S, B], [A, T], [A, C], [B, C], [C, T]]), 5)
 
 
 def name(path):
@@ -43,7 +43,7 @@ def test_golden_15_1_pooled(golden):
 
 
 H, Z = 0, 5
-HUB = Adjacency(np.array([[H, x] for x in range(1, 5)] + [[x, Z] for x in range(1, 5)]), 6)
+HUB = Edges(np.array([[H, x] for x in range(1, 5)] + [[x, Z] for x in range(1, 5)]), 6)
 
 
 def test_golden_15_2_hub_gate_q_pr_5():

@@ -97,8 +97,8 @@ class TestRelations:
             ("a", "directed", "c", "", 1.0, [1]),
             ("b", "directed", "a", "", 1.0, [0]),
         ]
-        ends, of, weights = graph.pairs
-        assert ends.tolist() == [[0, 1], [0, 2]] and of.tolist() == [0, 0, 1, 0] and weights.tolist() == [4.0, 1.0]
+        assert graph.edges.ends.tolist() == [[0, 1], [0, 2]] and graph.edges.of.tolist() == [0, 0, 1, 0]
+        assert graph.edge_weights.tolist() == [4.0, 1.0]
 
     def test_described_relations_merge_over_a_pair_either_way_round(self) -> None:
         rows = [
@@ -119,8 +119,8 @@ class TestRelations:
 
     def test_a_relation_of_a_thing_with_itself_joins_nothing(self) -> None:
         graph = fold([Extraction(triples=(("a", "is", "A"), ("a", "likes", "b")))])
-        assert graph.num_relations == 2 and graph.pairs[1].tolist() == [-1, 0]
-        assert graph.degrees.tolist() == [1, 1] and graph.incident[0].tolist() == [1]
+        assert graph.num_relations == 2 and graph.edges.of.tolist() == [-1, 0]
+        assert graph.edges.degrees.tolist() == [1, 1] and graph.incident[0].tolist() == [1]
 
 
 class TestHyperedges:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import Adjacency, KnowledgeGraph
+from gnnrag.graphs.knowledge import Edges, KnowledgeGraph
 
 ROWS = (
     Extraction(
@@ -36,8 +34,8 @@ def graph() -> KnowledgeGraph:
 def test_positions_and_neighbourhoods(graph: KnowledgeGraph) -> None:
     assert graph.position == {"Ada": 0, "Byron": 1, "Greece": 2, "Loner": 3}
     assert (graph.num_passages, graph.num_entities, graph.num_relations) == (2, 4, 4)
-    assert [row.tolist() for row in graph.neighbours] == [[1], [0, 2], [1], []]
-    assert graph.degrees.tolist() == [1, 2, 1, 0]
+    assert [row.tolist() for row in graph.edges.neighbours] == [[1], [0, 2], [1], []]
+    assert graph.edges.degrees.tolist() == [1, 2, 1, 0]
     assert [row.tolist() for row in graph.passage_entities] == [[0, 1, 3], [1, 2]]
     assert [row.tolist() for row in graph.entity_hyperedges] == [[], [0], [0], []]
     lists = Lists.of([[3, 1], [], [2]])
@@ -46,9 +44,8 @@ def test_positions_and_neighbourhoods(graph: KnowledgeGraph) -> None:
 
 
 def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph) -> None:
-    ends, of, weights = graph.pairs
-    assert ends.tolist() == [[0, 1], [1, 2]] and weights.tolist() == [2.0, 4.0]
-    assert {graph.relation_id(i): int(pair) for i, pair in enumerate(of)} == {
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2]] and graph.edge_weights.tolist() == [2.0, 4.0]
+    assert {graph.relation_id(i): int(pair) for i, pair in enumerate(graph.edges.of)} == {
         "Ada | is | Ada": -1,
         "Ada | child_of | Byron": 0,
         "Byron | father of | Ada": 0,
@@ -69,29 +66,25 @@ def test_neighbourhoods_equal_networkx(edges) -> None:
     peer = nx.Graph()
     peer.add_nodes_from(range(graph.num_entities))
     peer.add_edges_from((graph.position[f"n{a}"], graph.position[f"n{b}"]) for a, b in edges if a != b)
-    assert [row.tolist() for row in graph.neighbours] == [sorted(peer[i]) for i in range(graph.num_entities)]
-    assert graph.degrees.tolist() == [peer.degree[i] for i in range(graph.num_entities)]
-    assert sorted(map(tuple, graph.pairs[0].tolist())) == sorted(tuple(sorted(e)) for e in peer.edges)
+    assert [row.tolist() for row in graph.edges.neighbours] == [sorted(peer[i]) for i in range(graph.num_entities)]
+    assert graph.edges.degrees.tolist() == [peer.degree[i] for i in range(graph.num_entities)]
+    assert sorted(map(tuple, graph.edges.ends.tolist())) == sorted(tuple(sorted(e)) for e in peer.edges)
 
 
 # 0 - 1 - 2 - 3, 1 = 4 (two relations, one each way round), 4 - 3, a self-loop on 2, 5 alone.
 ENDS = np.array([[0, 1], [2, 1], [2, 3], [1, 4], [4, 1], [4, 3], [2, 2]])
 
 
-def test_slots_are_sorted_and_know_their_relation():
-    adjacency = Adjacency(ENDS, 6)
-    slots = list(zip(adjacency.neighbours.tolist(), adjacency.relations.tolist(), strict=True))
-    rows = [slots[a:b] for a, b in pairwise(adjacency.indptr.tolist())]
-    assert rows == [[(1, 0)], [(0, 0), (2, 1), (4, 3), (4, 4)], [(1, 1), (3, 2)], [(2, 2), (4, 5)],
-                    [(1, 3), (1, 4), (3, 5)], []]  # fmt: skip
-    assert adjacency.degree.tolist() == [1, 3, 2, 2, 2, 0]
-    assert adjacency.distinct[1].tolist() == [0, 2, 4]
-    assert adjacency.relations_between(4, 1).tolist() == adjacency.relations_between(1, 4).tolist() == [3, 4]
-    assert adjacency.relations_between(0, 3).tolist() == adjacency.relations_between(5, 0).tolist() == []
-    assert adjacency.distinct.at(np.array([4, 0])).tolist() == [1, 3, 1]
+def test_edges_know_their_relations():
+    edges = Edges(ENDS, 6)
+    assert edges.ends.tolist() == [[0, 1], [1, 2], [1, 4], [2, 3], [3, 4]]
+    assert edges.of.tolist() == [0, 1, 3, 2, 2, 4, -1] and edges.degrees.tolist() == [1, 3, 2, 2, 2, 0]
+    assert [row.tolist() for row in edges.relations] == [[0], [1], [3, 4], [2], [5]]
+    assert edges.neighbours[1].tolist() == [0, 2, 4] and edges.incident[1].tolist() == [0, 1, 2]
+    assert edges.relations_between(4, 1) == edges.relations_between(1, 4) == [3, 4]
+    assert edges.relations_between(0, 3) == edges.relations_between(5, 0) == []
 
 
 def test_a_graph_may_be_empty():
-    adjacency = Adjacency(np.zeros((0, 2), dtype=np.int32), 2)
-    assert adjacency.degree.tolist() == [0, 0]
-    assert adjacency.distinct[1].tolist() == []
+    edges = Edges(np.zeros((0, 2), dtype=np.int32), 2)
+    assert edges.degrees.tolist() == [0, 0] and edges.neighbours[1].tolist() == [] and len(edges) == 0

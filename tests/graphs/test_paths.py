@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.arrays import Lists
-from gnnrag.graphs.knowledge import Adjacency
+from gnnrag.graphs.knowledge import Edges
 from gnnrag.graphs.paths import (
     FAR,
+    Neighbourhood,
     grow,
     k_shortest_paths,
-    label_anchor,
     mean_relation_score,
     paths_between_seeds,
     paths_of_length,
@@ -32,57 +32,59 @@ def mask(num_nodes, *nodes):
     return out
 
 
-def random_adjacency(seed, num_nodes=60, num_relations=140):
-    return Adjacency(np.random.default_rng(seed).integers(0, num_nodes, (num_relations, 2)), num_nodes)
+def random_edges(seed, num_nodes=60, num_relations=140):
+    return Edges(np.random.default_rng(seed).integers(0, num_nodes, (num_relations, 2)), num_nodes)
 
 
 def test_growth_stops_at_the_hops_the_filter_and_terminal_nodes():
-    empty = Adjacency(np.zeros((0, 2), dtype=np.int32), 2)
+    empty = Edges(np.zeros((0, 2), dtype=np.int32), 2)
     assert np.flatnonzero(grow(empty, [1], 3).mask).tolist() == [1] and len(grow(empty, [], 3)) == 0
-    adjacency = Adjacency(ENDS, 6)
-    near = grow(adjacency, [0], 2)
+    edges = Edges(ENDS, 6)
+    near = grow(edges, [0], 2)
     assert np.flatnonzero(near.mask).tolist() == [0, 1, 2, 4] and len(near) == 4 and near.anchors == (0,)
     assert near.relations.tolist() == [0, 1, 3, 4, 6]  # the self-loop lies inside as well
-    assert grow(adjacency, [0], 2).distance.tolist() == [0, 1, 2, FAR, 2, FAR]
-    assert grow(adjacency, [0, 3], 1).distance.tolist() == [0, 1, 1, 0, 1, FAR]
+    assert grow(edges, [0], 2).distance.tolist() == [0, 1, 2, FAR, 2, FAR]
+    assert grow(edges, [0, 3], 1).distance.tolist() == [0, 1, 1, 0, 1, FAR]
     only = mask(6, 1, 2, 3)  # the anchor is exempt
-    assert np.flatnonzero(grow(adjacency, [0], 3, only).mask).tolist() == [0, 1, 2, 3]
+    assert np.flatnonzero(grow(edges, [0], 3, only).mask).tolist() == [0, 1, 2, 3]
     terminal = mask(6, 0, 2)  # reached and not passed, except by the anchor
-    assert grow(adjacency, [0], 3, None, terminal).distance.tolist() == [0, 1, 2, 3, 2, FAR]
-    assert np.flatnonzero(grow(adjacency, [0], 3, closed=mask(6, 2, 4)).mask).tolist() == [0, 1, 2, 4]
+    assert grow(edges, [0], 3, None, terminal).distance.tolist() == [0, 1, 2, 3, 2, FAR]
+    assert np.flatnonzero(grow(edges, [0], 3, closed=mask(6, 2, 4)).mask).tolist() == [0, 1, 2, 4]
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), hops=st.integers(1, 4), num_anchors=st.integers(1, 3))
 def test_distances_equal_networkx(seed, hops, num_anchors):
-    adjacency, rng = random_adjacency(seed), np.random.default_rng(seed)
+    edges, rng = random_edges(seed), np.random.default_rng(seed)
     allowed = rng.random(60) < 0.8
     anchors = rng.choice(60, num_anchors, replace=False).tolist()
-    graph = nx.Graph(adjacency.ends.tolist())
+    graph = nx.Graph(edges.stated.tolist())
     graph.add_nodes_from(range(60))
     inside = graph.subgraph([n for n in range(60) if allowed[n] or n in anchors])
     expected = [FAR] * 60
     for anchor in anchors:
         for node, steps in nx.single_source_shortest_path_length(inside, anchor, hops).items():
             expected[node] = min(expected[node], steps)
-    near = grow(adjacency, anchors, hops, allowed)
+    near = grow(edges, anchors, hops, allowed)
     assert near.distance.tolist() == expected
     for anchor in anchors:
-        known = near.labels(anchor).distance
+        known = near.through(anchor)
         steps = nx.single_source_shortest_path_length(
             graph.subgraph(np.flatnonzero(near.mask).tolist()), anchor, max(1, hops - 1)
         )
-        assert {n: d for n, d in enumerate(known.tolist()) if d != FAR} == dict(steps)
+        assert {n: d for n, d in enumerate(known.tolist()) if d != FAR} == {
+            n: d for n, d in steps.items() if n != anchor
+        }
 
 
 # A diamond with a tail: 0 - {1, 2, 3} - 4 - 5, and 1 - 2.
-DIAMOND = Adjacency(np.array([[0, 1], [0, 2], [0, 3], [1, 4], [2, 4], [3, 4], [4, 5], [1, 2]]), 6)
+DIAMOND = Edges(np.array([[0, 1], [0, 2], [0, 3], [1, 4], [2, 4], [3, 4], [4, 5], [1, 2]]), 6)
 
 
-def brute_force(adjacency, allowed, closed, anchor, target, hops):
+def brute_force(edges, allowed, closed, anchor, target, hops):
     """All loopless paths by trying every sequence of nodes."""
-    inner = [n for n in range(adjacency.num_nodes) if allowed[n] and not closed[n] and n not in (anchor, target)]
-    edges = {tuple(e) for e in adjacency.ends.tolist()} | {tuple(e[::-1]) for e in adjacency.ends.tolist()}
+    inner = [n for n in range(edges.num_nodes) if allowed[n] and not closed[n] and n not in (anchor, target)]
+    edges = {tuple(e) for e in edges.stated.tolist()} | {tuple(e[::-1]) for e in edges.stated.tolist()}
     found = []
     for length in range(1, hops + 1):
         for middle in permutations(inner, length - 1):
@@ -96,41 +98,37 @@ def brute_force(adjacency, allowed, closed, anchor, target, hops):
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 12), density=st.floats(0.5, 2.5), hops=st.integers(1, 4))
 def test_equals_brute_force(seed, n, density, hops):
     rng = np.random.default_rng(seed)
-    adjacency = Adjacency(rng.integers(0, n, (int(n * density), 2)), n)
+    edges = Edges(rng.integers(0, n, (int(n * density), 2)), n)
     anchor, target = rng.choice(n, 2, replace=False).tolist()
     allowed, closed = rng.random(n) < 0.9, rng.random(n) < 0.1
     allowed[anchor] = True
-    labels = label_anchor(adjacency, anchor, hops, closed, allowed)
-    expected = brute_force(adjacency, allowed, closed, anchor, target, hops) if allowed[target] else []
-    assert [p for n in range(1, hops + 1) for p in paths_of_length(adjacency, labels, target, n)] == expected
+    near = Neighbourhood(edges, hops, closed, (anchor,), np.where(allowed, 0, FAR))
+    expected = brute_force(edges, allowed, closed, anchor, target, hops) if allowed[target] else []
+    assert [p for n in range(1, hops + 1) for p in paths_of_length(near, anchor, target, n)] == expected
     for k in (1, 3):
-        assert k_shortest_paths(adjacency, labels, target, k, no_score) == expected[:k]
+        assert k_shortest_paths(near, anchor, target, k, no_score) == expected[:k]
 
 
 def no_score(path):
     return 0.0
 
 
-def labels_of(adjacency, anchor, hops):
-    return label_anchor(adjacency, anchor, hops, np.zeros(adjacency.num_nodes, bool))
-
-
 def test_ties_are_ranked_by_score_then_by_ids(monkeypatch):
-    labels = labels_of(DIAMOND, 0, 3)
-    assert k_shortest_paths(DIAMOND, labels, 4, 4, no_score) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
+    near = grow(DIAMOND, [0], 3)
+    assert k_shortest_paths(near, 0, 4, 4, no_score) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
     best = mean_relation_score(DIAMOND, np.array([0, 0, 0.2, 0, 0, 0.9, 0, 0]))
-    assert k_shortest_paths(DIAMOND, labels, 4, 1, best) == [(0, 3, 4)]
+    assert k_shortest_paths(near, 0, 4, 1, best) == [(0, 3, 4)]
     # Length comes first, whatever the score.
-    assert k_shortest_paths(DIAMOND, labels, 4, 3, len)[:3] == [(0, 1, 4), (0, 2, 4), (0, 3, 4)]
+    assert k_shortest_paths(near, 0, 4, 3, len)[:3] == [(0, 1, 4), (0, 2, 4), (0, 3, 4)]
     monkeypatch.setattr("gnnrag.graphs.paths.COLLECT_CAP", 2)
-    assert k_shortest_paths(DIAMOND, labels, 4, 1, best) == [(0, 1, 4)], "only so many are compared"
+    assert k_shortest_paths(near, 0, 4, 1, best) == [(0, 1, 4)], "only so many are compared"
 
 
 def test_parallel_relations_count_by_the_best_of_them():
-    adjacency = Adjacency(np.array([[0, 1], [1, 0], [1, 2]]), 3)
-    score = mean_relation_score(adjacency, np.array([0.1, 0.7, 0.3]))
+    edges = Edges(np.array([[0, 1], [1, 0], [1, 2]]), 3)
+    score = mean_relation_score(edges, np.array([0.1, 0.7, 0.3]))
     assert score((0, 1, 2)) == pytest.approx(0.5)
-    assert list(paths_of_length(adjacency, labels_of(adjacency, 0, 2), 2, 2)) == [(0, 1, 2)]  # one path, not two
+    assert list(paths_of_length(grow(edges, [0], 2), 0, 2, 2)) == [(0, 1, 2)]  # one path, not two
 
 
 def test_seed_pairs_both_ways_with_hub_and_cap():
@@ -148,11 +146,11 @@ def test_seed_pairs_both_ways_with_hub_and_cap():
 def test_detours_that_all_fail_end_the_search_but_lose_no_shortest_path(monkeypatch):
     """0 and 1 hang on 2, which alone leads back from 30 nodes that are all joined: no second path, however long."""
     clique = [(a, b) for a in range(2, 32) for b in range(a + 1, 32)]
-    adjacency = Adjacency(np.array([(0, 2), (1, 2), *clique, (31, 32)]), 33)
-    labels, tried = labels_of(adjacency, 0, 10), []
+    edges = Edges(np.array([(0, 2), (1, 2), *clique, (31, 32)]), 33)
+    near, tried = grow(edges, [0], 10), []
     asked = Lists.__getitem__
     monkeypatch.setattr(Lists, "__getitem__", lambda self, node: tried.append(node) or asked(self, node))
-    assert k_shortest_paths(adjacency, labels, 1, 3, no_score) == [(0, 2, 1)]
-    assert len(tried) <= 20_000
+    assert k_shortest_paths(near, 0, 1, 3, no_score) == [(0, 2, 1)]
+    assert len(tried) <= 20_001, "and the look-up of a direct edge"
     right = [(0, 2, 31, 32), (0, 2, 3, 31, 32), (0, 2, 4, 31, 32)]
-    assert k_shortest_paths(adjacency, labels, 32, 3, no_score) == right
+    assert k_shortest_paths(near, 0, 32, 3, no_score) == right

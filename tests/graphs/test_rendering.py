@@ -9,7 +9,6 @@ import pytest
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.rendering import (
-    Edges,
     GraphHits,
     Renderer,
     classic_passages,
@@ -91,34 +90,35 @@ def lists(found: Lists) -> list[list[int]]:
 
 
 def test_undirected_edges() -> None:
-    edges = Edges(GRAPH)
-    assert edges.ends.tolist() == [[0, 1], [0, 2]] and edges.weights.tolist() == [4.0, 1.0]
+    edges = GRAPH.edges
+    assert edges.ends.tolist() == [[0, 1], [0, 2]] and GRAPH.edge_weights.tolist() == [4.0, 1.0]
     assert edges.degrees.tolist() == [2, 1, 1, 0] and edges.degree_sums.tolist() == [3, 3]
     assert edges.of.tolist() == [0, 0, 1, 0, -1] and lists(edges.relations) == [[0, 1, 3], [2]]
     assert lists(edges.incident) == [[0, 1], [0], [1], []] and lists(edges.neighbours) == [[1, 2], [0], [0], []]
-    assert lists(edges.passages) == [[0, 1], [2]]
+    assert lists(GRAPH.edge_passages) == [[0, 1], [2]]
     assert edges.best(np.array([0.1, 0.5, 0.2, 0.4, 0.9])).tolist() == [0.5, 0.2]
 
 
 def test_no_edges() -> None:
     for graph in (knowledge([]), knowledge([("D", "is", "D")])):
-        edges = Edges(graph)
+        edges = graph.edges
         assert len(edges) == len(edges.best(np.zeros(graph.num_relations))) == 0
-        assert lists(edges.passages) == [] and seed_edges(edges, range(graph.num_entities), [edges.weights]) == []
+        assert lists(graph.edge_passages) == []
+        assert seed_edges(edges, range(graph.num_entities), [graph.edge_weights]) == []
 
 
 def test_seed_edges_are_ranked_capped_and_in_order_of_appearance() -> None:
-    edges = Edges(GRAPH)
+    edges = GRAPH.edges
     assert seed_edges(edges, [2, 0], [np.array([1, 1])]) == [1, 0], "a tie: C brings its edge first"
-    assert seed_edges(edges, [0], [edges.degree_sums, edges.weights]) == [0, 1]
+    assert seed_edges(edges, [0], [edges.degree_sums, GRAPH.edge_weights]) == [0, 1]
     assert seed_edges(edges, [0, 2], [np.array([1.0, 0.5])], cap=1) == [0, 1], "the second comes with C"
     assert seed_edges(edges, [0], [np.array([1.0, 2.0])], cap=1) == [1]
-    assert seed_edges(edges, [3], [edges.weights]) == seed_edges(edges, [], [edges.weights], cap=2) == []
+    assert seed_edges(edges, [3], [GRAPH.edge_weights]) == seed_edges(edges, [], [GRAPH.edge_weights], cap=2) == []
 
 
 def shown(classic: bool = False) -> Renderer:
     passages = [Passage(f"p{i}", "T", f"text {i}") for i in range(3)]
-    return Renderer(Edges(GRAPH), passages, TokenCounter(), classic)
+    return Renderer(GRAPH, passages, TokenCounter(), classic)
 
 
 def test_rows() -> None:
@@ -132,7 +132,7 @@ def test_rows() -> None:
 
 @pytest.mark.parametrize("classic, kept", [(True, [0, 1]), (False, [])])
 def test_classic_budgets_count_descriptions_only(classic: bool, kept: list[int]) -> None:
-    assert shown(classic).fit_edges([0, 1], 10) == kept
+    assert shown(classic).fit([0, 1], shown(classic).edge_row, 10) == kept
 
 
 def test_hits_and_paths() -> None:
@@ -145,7 +145,7 @@ def test_hits_and_paths() -> None:
     assert {(h.score, h.rank) for h in (hit, path, *shown().relation_hits(0))} == {(0.0, 0)}, "nobody has scored them"
     paths = [[1, 0], [1, 0, 2], [0, 2]]
     long = shown().counter.count("\n".join(shown().path_text(nodes) for nodes in paths[:2]))
-    assert [shown().fit_paths(paths, long + more) for more in (-1, 0)] == [1, 2]
+    assert [len(shown().fit(paths, shown().path_text, long + more)) for more in (-1, 0)] == [1, 2]
 
 
 def test_passages_of_hits() -> None:

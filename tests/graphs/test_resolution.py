@@ -114,7 +114,7 @@ def test_merging_unites_passages_aliases_and_relations_and_drops_loops():
     assert renamed == {"PLANS": "Plan", "Plans": "Plan"}
     graph = fold(without_loops(rows, renamed), renamed=renamed)
     assert list(graph.names) == ["Grid", "Office", "Plan", "Road", "Rome"] and graph.aliases[2] == ("PLANS", "Plans")
-    assert graph.entity_passages[2].tolist() == [0, 1] and graph.degrees.tolist() == [1, 1, 4, 1, 1]
+    assert graph.entity_passages[2].tolist() == [0, 1] and graph.edges.degrees.tolist() == [1, 1, 4, 1, 1]
     stated = zip(graph.ends[:, 1].tolist(), graph.labels, graph.weights.tolist(), strict=True)
     # Two passages' worth of `of Office` add up; what a passage itself says of a thing and itself stays.
     rows = {(graph.names[tail], label): weight for tail, label, weight in stated}

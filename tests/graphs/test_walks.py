@@ -5,7 +5,6 @@ import pytest
 
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.rendering import Edges
 from gnnrag.retrievers.minirag.walks import Votes, WalkGraph, score_passages
 
 
@@ -17,14 +16,14 @@ def test_scores_add_up_over_mentions_and_the_first_candidate_counts_twice() -> N
 def test_the_heaviest_edges_of_a_hub_are_walked() -> None:
     triples = [("hub", "r", f"n{i}") for i in range(6)] + [("hub", "s", "n4"), ("hub", "s", "n2")]
     graph = fold([Extraction(triples=tuple(triples))])
-    walks = WalkGraph(Edges(graph), fan_out=3).walks(graph.position["hub"])
+    walks = WalkGraph(graph, fan_out=3).walks(graph.position["hub"])
     assert [graph.names[m] for m in walks.middle] == ["n0", "n2", "n4"]
-    walks = WalkGraph(Edges(graph), fan_out=3).walks(graph.position["n5"])
+    walks = WalkGraph(graph, fan_out=3).walks(graph.position["n5"])
     assert [graph.names[e] for e in walks.end] == ["n0", "n2", "n4"], "the cap holds for each node by itself"
 
 
 def test_isolated_starts_have_their_own_passages() -> None:
-    graph = WalkGraph(Edges(fold([Extraction(("a",)), Extraction(("a",)), Extraction(("b",))])))
+    graph = WalkGraph(fold([Extraction(("a",)), Extraction(("a",)), Extraction(("b",))]))
     votes = Votes.of([], [], (2, 0))
     assert not len(graph.walks(0))
     assert graph.passages([0, 1], votes, np.array([0.1, 0.2, 0.0])) == [[1, 0], [2]]

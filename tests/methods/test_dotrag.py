@@ -283,7 +283,7 @@ def test_properties(case: Any, pattern: str, drop: bool, hops: int) -> None:
         for path in accepted:
             assert path[0] in near.anchors and len(set(path)) == len(path)
             assert near.mask[list(path)].all() and len(path) - 1 <= hops
-            assert all(b in graph.adjacency.distinct[a] for a, b in pairwise(path))
+            assert all(b in graph.edges.neighbours[a] for a, b in pairwise(path))
         if drop:
             assert not any(a != b and b[: len(a)] == a for a in accepted for b in accepted)
         texts = [text.casefold() for text, _ in dot.issued]

@@ -57,7 +57,7 @@ def search(index: Index, roles: Any, *queries: Query, **settings: Any) -> tuple[
 
 
 def best_connected(index: Index) -> list[int]:
-    return np.argsort(-index.knowledge.degrees, kind="stable")[:10].tolist()
+    return np.argsort(-index.knowledge.edges.degrees, kind="stable")[:10].tolist()
 
 
 class TestLocal:
@@ -107,7 +107,7 @@ class TestLocal:
 
     def test_relations_inside_come_before_those_that_lead_out(self, index: Index) -> None:
         r, g = local(index), index.knowledge
-        hub = int(np.argmax(g.degrees))
+        hub = int(np.argmax(g.edges.degrees))
         selected = [hub, *g.neighbours[hub][:3].tolist()]
         found = r.relations(selected)
         inside = [set(g.ends[x].tolist()) <= set(selected) for x in found]

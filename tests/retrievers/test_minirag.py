@@ -13,7 +13,6 @@ import pytest
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.rendering import Edges
 from gnnrag.parts import set_up
 from gnnrag.retrievers.minirag import MiniRAGRetriever
 from gnnrag.retrievers.minirag.walks import Votes, WalkGraph
@@ -175,7 +174,7 @@ def test_walks_and_their_evidence_are_what_a_listing_counts(seed: int) -> None:
     graph = fold([*rows, *[Extraction()] * (16 - len(rows))])
     held = [sorted(rng.choice(16, int(rng.integers(0, 15)), replace=False).tolist()) for _ in graph.names]
     graph, cosines = replace(graph, entity_passages=Lists.of(held)), rng.random(16)
-    edges = Edges(graph)
+    edges = graph.edges
     number = {frozenset(pair): i for i, pair in enumerate(edges.ends.tolist())}
     everyone = range(len(graph.names))
     around = [[b for b in everyone if frozenset((a, b)) in number] for a in everyone]
@@ -191,7 +190,7 @@ def test_walks_and_their_evidence_are_what_a_listing_counts(seed: int) -> None:
             pairs = [(a, b) for a, b in pairwise(walk) if a < b or not released]
             hits = sorted(voted.index(number[frozenset(p)]) for p in pairs if number[frozenset(p)] in voted)
             counts.append(1 + sum(node in answers for node in walk) + len(hits))
-            stated = edges.passages[voted[hits[0]]].tolist() if hits else []
+            stated = graph.edge_passages[voted[hits[0]]].tolist() if hits else []
             for passage in [*held[start], *(p for node in walk[1:] for p in near[node]), *stated]:
                 row[passage] += counts[-1]
         if not nodes:
@@ -204,7 +203,7 @@ def test_walks_and_their_evidence_are_what_a_listing_counts(seed: int) -> None:
             met.update(walk[1:])
         evidence.append(row.tolist())
         walks.append(sorted(zip(nodes, counts, strict=True), key=lambda pair: -pair[1])[:4])
-    found = WalkGraph(edges)
+    found = WalkGraph(graph)
     assert found.evidence(starts, votes, cosines).tolist() == evidence
     assert [found.best_walks(start, votes, 4) for start in starts] == walks
     best = [sorted((p for p in range(16) if row[p]), key=lambda p: (-row[p], -cosines[p]))[:3] for row in evidence]
@@ -216,10 +215,10 @@ def test_walks_follow_the_heaviest_edges_and_passages_the_nearest_descriptions()
     triples = [("hub", "r", "a"), ("hub", "r", "b"), ("hub", "s", "b"), ("hub", "r", "c"), ("c", "r", "hub")]
     graph = fold([Extraction(triples=tuple(triples))])
     at = graph.position
-    assert WalkGraph(Edges(graph), 2).to[at["hub"]].tolist() == [at["b"], at["c"]]
+    assert WalkGraph(graph, 2).to[at["hub"]].tolist() == [at["b"], at["c"]]
     texts = ["what is it", "no", "What is this", "what", "none", "", "where is what"]
     said = replace(graph, num_passages=7, entity_passages=Lists.of([[], [], [], [0, 1, 2, 3, 4, 5, 6]]))
     told = replace(said, descriptions=["", "", "", "\n".join(texts)])
-    assert graph.names[3] == "hub" and WalkGraph(Edges(said))._narrowed(3, "what is this") is None
-    assert WalkGraph(Edges(told))._narrowed(3, "what is this")[:4] == [2, 0, 3, 6]
-    assert len(WalkGraph(Edges(told))._narrowed(3, "what is this")) == 5
+    assert graph.names[3] == "hub" and WalkGraph(said)._narrowed(3, "what is this") is None
+    assert WalkGraph(told)._narrowed(3, "what is this")[:4] == [2, 0, 3, 6]
+    assert len(WalkGraph(told)._narrowed(3, "what is this")) == 5

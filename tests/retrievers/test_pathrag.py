@@ -128,6 +128,6 @@ def test_hub_guard_on_the_scale_of_metaqa() -> None:
     )  # fmt: skip
     index: Any = SimpleNamespace(knowledge=graph, knowledge_vectors=None, passages=[], ids=[])
     retriever = set_up(PathRAGRetriever(), index=index)
-    degrees = graph.degrees
+    degrees = graph.edges.degrees
     seeds = above(np.where(degrees > 3, rng.random(len(degrees)), 0), 37, 0.0) + above(degrees.astype(float), 3, 0.0)
     assert len(retriever.paths(seeds)) == 15

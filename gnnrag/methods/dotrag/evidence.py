@@ -68,7 +68,7 @@ def rank_passages(
         for node in path.nodes:
             touched[graph.entity_passages[node]] = True
         for a, b in pairwise(path.nodes):
-            for relation in graph.adjacency.relations_between(a, b).tolist():
+            for relation in graph.edges.relations_between(a, b):
                 stated[graph.relation_passages[relation]] = 1
     base = [pool.scores.get(id_, 0.0) for id_ in ids] if cosines is None else cosines
     scores = np.asarray(base, dtype=np.float64) + settings.edge_bonus * stated
@@ -83,7 +83,7 @@ def rank_passages(
 
 def _is_stated(graph: KnowledgeGraph, nodes: Sequence[int], mask: np.ndarray) -> bool:
     """Tell whether passages that pass a filter (num_passages,) state each edge of a path."""
-    edges = (graph.adjacency.relations_between(a, b).tolist() for a, b in pairwise(nodes))
+    edges = (graph.edges.relations_between(a, b) for a, b in pairwise(nodes))
     return all(any(mask[graph.relation_passages[relation]].any() for relation in edge) for edge in edges)
 
 

@@ -52,7 +52,7 @@ def node_scores(near: Neighbourhood, nodes: np.ndarray, relations: np.ndarray | 
     if relations is not None:
         rows = near.relations
         for end in (0, 1):
-            np.maximum.at(scores, near.adjacency.ends[rows, end], RELATION_WEIGHT * relations[rows])
+            np.maximum.at(scores, near.edges.stated[rows, end], RELATION_WEIGHT * relations[rows])
     return scores
 
 
@@ -69,7 +69,7 @@ def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path
     paths: dict[Path, None] = {}
     anchors = set(near.anchors)
     for anchor in near.anchors:
-        for path in k_shortest_paths(near.adjacency, near.labels(anchor), target, count, score=score):
+        for path in k_shortest_paths(near, anchor, target, count, score=score):
             last = max(i for i, node in enumerate(path) if node in anchors)  # it starts at the last anchor it passes
             if last < len(path) - 1:
                 paths.setdefault(path[last:])
@@ -78,7 +78,7 @@ def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path
 
 def edge_labels(graph: KnowledgeGraph, node: int, other: int) -> tuple[str, ...]:
     """Return the predicates that join two nodes, sorted; "~" in front of those stated from the other to the node."""
-    rows = graph.adjacency.relations_between(node, other).tolist()
+    rows = graph.edges.relations_between(node, other)
     return tuple(
         sorted({("" if graph.ends[r, 0] == node else "~") + (graph.labels[r] or graph.texts[r]) for r in rows})
     )
@@ -106,7 +106,7 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) 
         nonlocal left
         step = set(wanted[len(path) - 1])
         is_last = len(path) == len(wanted)
-        for node in near.adjacency.distinct[path[-1]].tolist():
+        for node in near.edges.neighbours[path[-1]].tolist():
             left -= 1
             if left < 0:
                 return
@@ -144,7 +144,7 @@ def describe(graph: KnowledgeGraph, path: Path, max_tokens: int = 250) -> str:
     kind = graph.types[path[0]].replace("|", ", ")
     parts = [f"{graph.names[path[0]]} ({kind}):" if kind else f"{graph.names[path[0]]}:"]
     for a, b in pairwise(path):
-        rows = graph.adjacency.relations_between(a, b).tolist()
+        rows = graph.edges.relations_between(a, b)
         parts.append(" ; ".join(dict.fromkeys(graph.statement(r) for r in rows)) + ".")
     text = " ".join(parts)
     while estimate_tokens(text) > max_tokens:

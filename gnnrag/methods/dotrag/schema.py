@@ -69,7 +69,7 @@ def draft(graph: KnowledgeGraph) -> Schema:
     kinds = []
     for kind in sorted(members, key=lambda kind: (-len(members[kind]), kind))[:MAX_TYPES]:
         nodes = np.array(members[kind])
-        best = nodes[np.argsort(-graph.adjacency.degree[nodes], kind="stable")[:5]]
+        best = nodes[np.argsort(-graph.edges.degrees[nodes], kind="stable")[:5]]
         kinds.append(SchemaTerm(kind, "", len(nodes), tuple(graph.names[i] for i in best)))
     counts = Counter(label for label in graph.labels if label)
     predicates = sorted(counts, key=lambda label: (-counts[label], label))[:MAX_RELATIONS]

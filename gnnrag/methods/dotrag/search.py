@@ -43,7 +43,7 @@ class TypedGraph:
     """A knowledge graph whose nodes can be picked by type."""
 
     def __init__(self, graph: KnowledgeGraph) -> None:
-        self.graph, self.adjacency = graph, graph.adjacency
+        self.graph, self.edges = graph, graph.edges
         self.kinds = [split_types(types) for types in graph.types]
         self._masks: dict[str, np.ndarray] = {}
         for node, kinds in enumerate(self.kinds):
@@ -73,14 +73,14 @@ class TypedGraph:
         terminal, through = (rules.terminal_types, rules.through_types) if settings.terminal_only else ((), None)
         shut = np.zeros(self.graph.num_entities, dtype=bool)
         if settings.hub_degree is not None:
-            shut = (self.adjacency.degree > settings.hub_degree) & ~self.of_types(through or ())
+            shut = (self.edges.degrees > settings.hub_degree) & ~self.of_types(through or ())
         if through is None:  # what is allowed and does not end paths; without a filter every type
             through = [kind for kind in types if kind not in terminal] if types else terminal
         shut |= self.of_types(terminal) & ~self.of_types(through)
         allowed = self.of_types(types) if types else scope
         if types and scope is not None:
             allowed = allowed & scope
-        return grow(self.adjacency, list(anchors), settings.hops, allowed, shut)
+        return grow(self.edges, list(anchors), settings.hops, allowed, shut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Dot:
         floor = MIN_COSINE if s.early_stop else -math.inf
         targets = candidates(near, scores, self.visited, s.top_nodes or (50 if self.many else 20), floor)
         self.visited.update(targets)
-        similarity, degree = mean_relation_score(near.adjacency, relations), near.adjacency.degree
+        similarity, degree = mean_relation_score(near.edges, relations), near.edges.degrees
 
         def score(path: Path) -> float:
             return similarity(path) - HUB_PENALTY * float(np.log1p(degree[list(path[1:-1])]).sum())
@@ -193,7 +193,7 @@ class Dot:
     @property
     def is_isolated(self) -> bool:
         """Whether no anchor has a neighbour in the graph."""
-        return not self.near.adjacency.degree[list(self.near.anchors)].any()
+        return not self.near.edges.degrees[list(self.near.anchors)].any()
 
     @property
     def has_unvisited(self) -> bool:
@@ -204,7 +204,7 @@ class Dot:
 
     def _leads_on(self, node: int) -> bool:
         near = self.near
-        around = near.adjacency.distinct[node]
+        around = near.edges.neighbours[node]
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(

@@ -57,7 +57,7 @@ class GraphRAGLocalRetriever(Retriever):
         self.count = 2 * self.entities if self.profile == "released" else self.entities
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
         self.view = ReportView(self.index)
-        self.rank = self.graph.degrees[self.graph.ends].sum(axis=1)
+        self.rank = self.graph.edges.degrees[self.graph.ends].sum(axis=1)
         self.report_tokens = int(self.max_tokens * self.community_share)
         self.text_tokens = int(self.max_tokens * self.text_share)
         self.table_tokens = self.max_tokens - self.report_tokens - self.text_tokens

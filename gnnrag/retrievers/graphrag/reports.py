@@ -102,7 +102,7 @@ class ReportView:
                 for relation in self._relations.get(source, ()):
                     cited.update(dict.fromkeys(self.graph.ends[relation].tolist()))
         members = self.communities.members[i]
-        return list(cited) or members[np.lexsort((members, -self.graph.degrees[members]))][:_CITED].tolist()
+        return list(cited) or members[np.lexsort((members, -self.graph.edges.degrees[members]))][:_CITED].tolist()
 
     def passages(self, i: int, statement: str = "") -> list[str]:
         """Return the ids of the passages that a report rests on.

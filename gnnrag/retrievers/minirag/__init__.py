@@ -140,7 +140,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         super().setup()
         self.is_fixed = self.profile == "fixed"
         self.num_candidates = 5 if self.is_fixed else self.top_k
-        self.walks = WalkGraph(self.edges, 200 if self.is_fixed else None)
+        self.walks = WalkGraph(self.graph, 200 if self.is_fixed else None)
         self.types = TypePool(self.graph, self.index.embedder.encode)
 
     def task(self, query: str) -> MentionsTask:
@@ -213,7 +213,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         best = sorted(linked.scores, key=lambda e: -linked.scores[e])
         hits = [
             replace(self.shown.entity_hit(e), score=linked.scores[e])
-            for e in self.shown.fit_entities(best, self.entity_tokens)
+            for e in self.shown.fit(best, self.shown.entity_row, self.entity_tokens)
         ]
         walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.walks_k)]
         most = max((weight for *_, weight in walks), default=1)

@@ -16,7 +16,6 @@ from rapidfuzz.distance import Levenshtein
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.rendering import Edges
 
 
 class TypePool:
@@ -102,12 +101,12 @@ class Walks:
 class WalkGraph:
     """Walks over an entity's `fan_out` heaviest edges (undirected; ties by position; None: all), and their passages."""
 
-    def __init__(self, edges: Edges, fan_out: int | None = None) -> None:
-        self.edges, self.graph = edges, edges.graph
+    def __init__(self, graph: KnowledgeGraph, fan_out: int | None = None) -> None:
+        self.graph, edges = graph, graph.edges
         ways = edges.incident
         owners = np.repeat(np.arange(len(ways)), ways.sizes)
         to = edges.ends[ways.values].sum(axis=1, dtype=np.int64) - owners
-        order = np.lexsort((to, -edges.weights[ways.values], owners))
+        order = np.lexsort((to, -graph.edge_weights[ways.values], owners))
         if fan_out is not None:
             place = np.arange(len(order)) - ways.indptr[owners[order]]
             order = order[place < fan_out]
@@ -151,7 +150,7 @@ class WalkGraph:
             walks = self.walks(start)
             counts, best = walks.weigh(votes)
             row[graph.entity_passages[start]] += counts.sum() if len(walks) else 1
-            for items, lists in ((walks.middle, nearest), (walks.end, nearest), (best, self.edges.passages)):
+            for items, lists in ((walks.middle, nearest), (walks.end, nearest), (best, self.graph.edge_passages)):
                 there = items >= 0
                 weights = np.bincount(items[there], counts[there], len(lists))
                 used = np.flatnonzero(weights)
@@ -176,7 +175,7 @@ class WalkGraph:
             met[walks.middle[:-1]] = True
             met[walks.end[:-1][walks.end[:-1] >= 0]] = True
             counts, best = (row[-1] for row in walks.weigh(votes))
-            units = self.edges.passages[best].tolist() if best >= 0 else []
+            units = self.graph.edge_passages[best].tolist() if best >= 0 else []
             units += passages[start].tolist()
             for node in [n for n in (walks.middle[-1], walks.end[-1]) if n >= 0]:
                 narrowed = self._narrowed(node, query)
