@@ -17,7 +17,6 @@ from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansio
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import NetworkConfig, draw
-from gnnrag.training.hf_trainer import Fitted
 from gnnrag.training.networks import Item, NetworkTraining, means_of_sets
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
@@ -117,11 +116,8 @@ class ChainTraining(RowsTraining, NetworkTraining):
                     rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
         return by_question(rows)
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
-        return super().report(fitted)[0], {"next_hop": self.config.next_hop}
-
-    def more_facts(self) -> dict[str, Any]:
-        return vars(self.config.network)
+    def report(self) -> tuple[Report, dict[str, Any]]:
+        return super().report()[0], {"next_hop": self.config.next_hop}
 
 
 def drawn(item: Item) -> tuple[tuple[int, ...], np.ndarray]:

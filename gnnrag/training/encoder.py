@@ -19,7 +19,6 @@ from gnnrag.roles.tuned.checkpoint import base_record
 from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import NetworkConfig, SetConfig
-from gnnrag.training.hf_trainer import Fitted
 from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import Report
 from gnnrag.training.sets import OpenSet, open_data
@@ -155,8 +154,8 @@ class EncoderTraining(NetworkTraining):
         rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
         return [list(ranking.ids) for ranking in rankings]
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
-        return super().report(fitted)[0], {"keep": self.model.keep.item(), "away": self.model.away.item()}
+    def report(self) -> tuple[Report, dict[str, Any]]:
+        return super().report()[0], {"keep": self.model.keep.item(), "away": self.model.away.item()}
 
 
 def draw_chain(gold: Sequence[int], wrong: Sequence[int], rng: np.random.Generator) -> Chain:

@@ -15,7 +15,7 @@ from torch import nn
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, PruneConfig, RankerConfig, entity_stages
-from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, start_from
+from gnnrag.gnn.checkpoint import RECORD, Checkpoint, load_checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
 from gnnrag.gnn.features import NODE_FEATURES
@@ -26,11 +26,9 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
-from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext
 from gnnrag.training.config import PART_NAMES, NetworkConfig, Parts, SetConfig
-from gnnrag.training.hf_trainer import Fitted
-from gnnrag.training.networks import Item, NetworkTraining
+from gnnrag.training.networks import Item, NetworkTrainer, NetworkTraining
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
 
@@ -123,6 +121,7 @@ class GNNTraining(NetworkTraining):
     """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
 
     schema, prefix, title, summary = TrainGNNConfig, "gnn", "Graph network", SUMMARY
+    record = RECORD
     config: TrainGNNConfig
     sets: Mapping[str, GNNSet]
 
@@ -171,7 +170,7 @@ class GNNTraining(NetworkTraining):
     def load(self, folder: Path) -> nn.Module:
         return load_checkpoint(folder).model
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         """Rank the questions of the fold; the threshold of a knowledge base's entities is learned on validation."""
         if self.config.stage == "completion":
             return [], {"threshold": None}
@@ -189,22 +188,19 @@ class GNNTraining(NetworkTraining):
         rows = pool.rank(self.model, pool.places()[self.context.share], self.context.accelerator.device)
         return self.context.gather(rows)
 
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        assert isinstance(model, QueryGNN)
+    def keep(self, trainer: NetworkTrainer, folder: Path) -> dict[str, Any]:
         config, corpora = self.config, self.sets
-        first = next(iter(corpora.values()))
-        encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
-        graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
-        facts = {**record, "graphs": graphs, "commit": code_version(), "seed": config.seed}
-        if model.config.mode == "entity":
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        encoder = {**one_encoder(corpora), "model": next(iter(corpora.values())).config.index.embedder.model}
+        facts: dict[str, Any] = {"graphs": {name: digest(corpus.inputs) for name, corpus in corpora.items()}}
+        is_entity = model.config.mode == "entity"
+        if is_entity:
             is_kb = all(corpus.is_kb for corpus in corpora.values())
             facts |= {"neighbourhood": to_plain(config.neighbourhood), "fallback": "none" if is_kb else "dense"}
         else:
             facts["prune"] = to_plain(config.prune)
-        ranker = config.ranker if model.config.mode == "entity" else None
-        save_checkpoint(folder, Checkpoint(model, ranker, encoder, facts))
-        known = {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
-        self.write_card(folder, known, record)
+        save_checkpoint(folder, Checkpoint(model, config.ranker if is_entity else None, encoder, facts))
+        return {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGNN:

@@ -18,10 +18,9 @@ from transformers import Trainer, TrainingArguments
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, save_trained, trained
-from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Training
 from gnnrag.training.config import NetworkConfig
-from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
+from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.report import Report, Rows, means
 
 # Of `trainer`; the rest is as in transformers. Items come in the order in which they are dealt.
@@ -162,9 +161,11 @@ class NetworkTraining(Training):
         return {name: one.share for name, one in self.config.sets.items()}
 
     # ------------------------------------------------------------------------------------------ report and checkpoint
-    def keep(self, trainer: NetworkTrainer, fitted: Fitted, folder: Path) -> None:
+    def keep(self, trainer: NetworkTrainer, folder: Path) -> dict[str, Any]:
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
-        self.save(model, folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics})
+        save_trained(folder, model, {})
+        count = sum(weights.numel() for weights in trained(model).values())
+        return {"encoder": getattr(model.config, "base", "none"), "trained parameters": count}
 
     @cached_property
     def model(self) -> Any:
@@ -175,18 +176,6 @@ class NetworkTraining(Training):
         record = read_tuned(folder, self.network.role, (self.network.kind,))
         return load_trained(folder, record, self.network)  # type: ignore[no-any-return]
 
-    def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write the trained weights of a role's network, with record and card."""
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed}
-        save_trained(folder, model, facts)
-        count = sum(weights.numel() for weights in trained(model).values())
-        known = {"encoder": getattr(model.config, "base", "none"), "trained parameters": count}
-        self.write_card(folder, known | self.more_facts(), facts)
-
-    def more_facts(self) -> dict[str, Any]:
-        """Return what the card says of the network, apart from its size."""
-        return {}
-
     def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
         """Return a row (`set`, `id`, `metrics`) for each of these questions."""
         raise NotImplementedError
@@ -195,11 +184,8 @@ class NetworkTraining(Training):
         rows = self.measure(model, self.questions_of("validation")[part])
         return {f"{row['set']}/{row['id']}": row["metrics"] for row in rows}
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         return self.context.gather(self.measure(self.model, self.questions_of("report")[self.context.share])), {}
-
-    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        self.save(self.model, folder, record)
 
 
 def means_of_sets(rows: Rows) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,8 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
-from gnnrag.run.rundir import code_version
 from gnnrag.training.config import Count, TrainConfig
-from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
+from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
@@ -70,10 +69,14 @@ class VerifierTraining(RowsTraining):
     schema, prefix, title, summary = TrainVerifierConfig, "verifier", "Verifier", SUMMARY
     config: TrainVerifierConfig
 
-    def keep(self, trainer: CrossEncoderTrainer, fitted: Fitted, folder: Path) -> None:
+    def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> dict[str, Any]:
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
-        whole = merged(model, self.config.network) if self.config.network.rank else model
+        config = self.config.network
+        whole = merged(model, config) if config.rank else model
         whole.save_pretrained(str(folder), create_model_card=False)
+        write_tuned(folder, TunedRecord("verifier", KIND, base_record(config.base), asdict(config)))
+        count = sum(p.numel() for p in whole.parameters())
+        return {"encoder": config.base, "parameters": count, "loss": self.config.ranking.loss}
 
     @cached_property
     def model(self) -> CrossEncoder:
@@ -117,7 +120,7 @@ class VerifierTraining(RowsTraining):
             scored.append({"set": name, "id": row.question_id, "scores": scores, "labels": labels})
         return self.context.gather(scored)
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         """Learn the selection on validation, and measure the report with it: the mean of a question's decisions."""
         validation = self._scored("validation")
         selection = learn_selection([(v["scores"], v["labels"]) for v in validation], self.config.max_selected)
@@ -126,16 +129,6 @@ class VerifierTraining(RowsTraining):
             metrics = promotion_metrics(one["labels"], selection.places(one["scores"]))
             rows.append({"set": one["set"], "id": one["id"], "metrics": metrics})
         return by_question(rows), {"selection": asdict(selection), "threshold": selection.threshold}
-
-    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        config, model = self.config, self.model
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
-        model.save_pretrained(str(folder), create_model_card=False)
-        base = base_record(config.network.base)
-        write_tuned(folder, TunedRecord("verifier", KIND, base, asdict(config.network), facts))
-        known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
-        known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
-        self.write_card(folder, known, facts)
 
 
 def open_base(config: CrossEncoderConfig) -> CrossEncoder:
