@@ -146,11 +146,13 @@ class ChainReading:
         of_best = every * self._table([_names(texts[place]) for place in best])
         self._rare = self._rarity / (self._rarest or 1.0)
         self._names, self._best_names = every, of_best
-        self._name, self._sentence_name = (
-            np.array([(self._has * row).max(1, initial=0.0) for row in table * self._rare]).reshape(self.count, -1)
-            for table in (every, of_best)
-        )
+        self._name, self._sentence_name = self._rarest_shared(every), self._rarest_shared(of_best)
         self._common = np.tanh((every * self._rare) @ self._has.T / 3.0)
+
+    def _rarest_shared(self, table: np.ndarray) -> np.ndarray:
+        """Return how rare the rarest word is that each row of a table shares with each passage. Shape (rows, n)."""
+        rows = [(self._has * row).max(1, initial=0.0) for row in table * self._rare]
+        return np.array(rows).reshape(len(table), self.count)
 
     def _static(self, shown: VerifierInput, asked: Sequence[str], chain: np.ndarray) -> np.ndarray:
         n, titles, anchors = self.count, self._titles, self._anchors
@@ -162,10 +164,10 @@ class ChainReading:
         starts = np.flatnonzero(anchors) if anchors.any() else places[:2]
         texts = [shown.passages[start].text for start in starts]
         read = np.maximum(self._table([stems_of(words(text)) for text in texts]), self._asked)
-        carried = self._table([_names(text) for text in texts]) * (1.0 - self._asked) * self._rare
+        carried = self._table([_names(text) for text in texts]) * (1.0 - self._asked)
         is_self = starts[:, None] == places
         explained = (read @ self._title.T) / np.maximum(self._title.sum(1), 1.0)
-        leads = np.array([(self._has * row).max(1, initial=0.0) for row in carried]).reshape(len(starts), n)
+        leads = self._rarest_shared(carried)
         explained, leads = (np.where(is_self, 0.0, values).max(0, initial=0.0) for values in (explained, leads))
         best_sentence = self._best(self._cover(self._rest, self._sentences))
         near = (anchors @ self._mention > 0) & ~anchors
