@@ -117,7 +117,7 @@ def test_an_index_build_goes_on(tmp_path: Path, files: int) -> None:
 
 def test_a_training_goes_on(tmp_path: Path) -> None:
     train = ["training/train_gnn.py", "configs/train/gnn_sample.yaml", f"run.root={tmp_path}", "run.name=run"]
-    train += [f"sets.sample.index.root={tmp_path}/indexes", f"cache={tmp_path}/cache", "trainer.max_steps=60"]
+    train += [f"sets.sample.index.root={tmp_path}/indexes", "trainer.max_steps=60"]
     train += ["trainer.save_steps=5", "trainer.load_best_model_at_end=false"]
     kill_when(train, lambda: any("checkpoint-" in str(entries) for entries in os.walk(tmp_path / "run")))
     finish(train)

@@ -18,7 +18,7 @@ from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label, stop_flag
 
 PATIENCE = timedelta(hours=24)  # for which a process waits for another, which may be indexing a large corpus
-PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
+PLACES = ("path", "root", "notes", "name")  # settings that only say where things lie
 
 
 def train(
@@ -57,7 +57,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     context = run_context(script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
-    # The first process of a node makes indexes and subgraphs; the others find them on disk.
+    # The first process of a node makes indexes; the others find them on disk.
     with progress_bar() as advance, context.accelerator.local_main_process_first():
         data = kind.open(config, context, advance)
     folds = list(range(config.folds.count)) if config.cross else [config.folds.report]

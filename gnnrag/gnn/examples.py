@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from gnnrag.gnn.edges import Subgraph, join
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.question_graphs import QuestionGraphs
-from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question
 
@@ -54,8 +52,7 @@ def ranking_metrics(is_right: np.ndarray, lost: int) -> dict[str, float]:
     return {**found, "hits@1": float(reciprocal == 1.0), "mrr": reciprocal}
 
 
-VERSION = 3  # of the files
-_LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
+CUT = 2000  # subgraphs that are kept
 
 
 @dataclass(frozen=True)
@@ -68,35 +65,24 @@ class Example:
 
 
 class ExampleSet:
-    """Examples of some questions on one index, prepared once and read from disk afterwards, one file a question.
+    """Questions on one index, with `gold`: corpus positions of the right passages of each."""
 
-    `gold` are the right items of each question: corpus positions of passages, or node ids of entities. `key` is what
-    else decides a subgraph: the index's artefacts, features, sizes. `preparer` is called only for what is not on disk:
-    subgraphs that are new, and the vectors of the nodes' texts, which the network reads if `with_texts`.
-    """
-
-    def __init__(
-        self,
-        questions: Sequence[Question],
-        gold: Sequence[Sequence[int]],
-        preparer: Callable[[], QuestionGraphs],
-        folder: Path,
-        key: Any,
-        progress: Callable[[int], None] = lambda done: None,
-        with_texts: bool = True,
-    ) -> None:
-        self.questions, self._gold, self._preparer = list(questions), list(gold), preparer
-        self._with_texts = with_texts
-        self._files = [folder / f"{digest([VERSION, key, q.text])[:24]}.npz" for q in self.questions]
-        self._make(progress)
+    def __init__(self, questions: Sequence[Question], gold: Sequence[Sequence[int]], graphs: QuestionGraphs) -> None:
+        self.questions, self._gold, self._graphs = list(questions), list(gold), graphs
+        self._subgraph = lru_cache(CUT)(self._cut)
 
     def __getitem__(self, i: int) -> Example:
-        subgraph, gold = read_subgraph(self._files[i]), self._gold[i]
-        if self._with_texts:
-            subgraph = replace(subgraph, node_vectors=self._preparer().node_vectors(subgraph.nodes))
+        subgraph, gold = self._subgraph(i), self._gold[i]
+        if self._graphs.config.node_text:
+            subgraph = replace(subgraph, node_vectors=self._graphs.node_vectors(subgraph.nodes))
         targets = np.isin(subgraph.passages, gold)
         lost = len(set(gold)) - int(targets.sum())
         return Example(self.questions[i].id, subgraph, subgraph.candidates, targets, lost)
+
+    def _cut(self, i: int) -> Subgraph:
+        """Return a question's subgraph without its largest array, which is gathered anew for each step."""
+        (subgraph,) = self._graphs.prepare([self.questions[i].text])
+        return replace(subgraph, node_vectors=subgraph.node_vectors[:0])
 
     def can_train(self, i: int) -> bool:
         """Tell whether a question can train; each has a subgraph of its own."""
@@ -107,29 +93,6 @@ class ExampleSet:
         examples = (self[i] for i in items)
         rows = ((e, e.subgraph.passages, *ranked(model, e, device)) for e in examples)
         return [ranking_row(e.id, ids, logits, order, e.targets, e.lost) for e, ids, logits, order in rows]
-
-    def _make(self, progress: Callable[[int], None], block: int = 16) -> None:
-        missing = [i for i, file in enumerate(self._files) if not file.exists()]
-        for start in range(0, len(missing), block):
-            rows = missing[start : start + block]
-            made = self._preparer().prepare([self.questions[i].text for i in rows])
-            for i, subgraph in zip(rows, made, strict=True):
-                write_subgraph(self._files[i], subgraph)
-            progress(len(rows))
-
-
-def write_subgraph(path: Path, subgraph: Subgraph) -> None:
-    """Write a subgraph without what the index's tables hold, so that a kill leaves a whole file or none."""
-    arrays = {f.name: np.asarray(getattr(subgraph, f.name)) for f in fields(subgraph) if f.name not in _LEFT_OUT}
-    write_atomic(path, lambda out: np.savez(out, **arrays))  # type: ignore[arg-type]
-
-
-def read_subgraph(path: Path) -> Subgraph:
-    with np.load(path, allow_pickle=False) as stored:
-        arrays: dict[str, Any] = dict(stored)
-    arrays["branch"] = str(arrays["branch"])
-    empty = np.zeros((0, arrays["question"].shape[0]), np.float16)
-    return Subgraph(**arrays, node_vectors=empty)
 
 
 LEAST = 0.01  # entities with a lower probability are never returned

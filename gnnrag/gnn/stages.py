@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from gnnrag.gnn.edges import GraphBatch, join
 from gnnrag.gnn.examples import EntitySet, ExampleSet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.graphs.messages import MessageGraph
-
-if TYPE_CHECKING:
-    from gnnrag.training.networks import Draws
 
 _EPSILON = 1e-5
 HITS = (1, 3, 10)
@@ -167,20 +164,11 @@ class TripleTable:
         return np.unique(np.array([row for q in queries for row in (q.triple, q.triple + number)], dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class CompletionItem:
-    """One query of a batch, with the edges that are hidden from the whole batch: positions in `graph.edges`."""
-
-    graph: str
-    query: TripleQuery
-    hidden: np.ndarray
-
-
 class CompletionTask:
-    """Trains on incomplete triples of several graphs; a batch comes from one of them (`Draws(together=True)`).
+    """Trains on incomplete triples of several graphs; all items of a batch are of one of them.
 
     Evaluation is filtered and against all nodes; only the triples of the batch that is asked are hidden. `bases` are
-    made by `whole_graph`; `seed` draws negatives and evaluated triples.
+    made by `whole_graph`; `seed` draws the evaluated triples.
     """
 
     def __init__(
@@ -188,41 +176,38 @@ class CompletionTask:
         graphs: Mapping[str, MessageGraph],
         bases: Mapping[str, GraphBatch],
         config: CompletionConfig,
-        draws: Draws,
         seed: int = 0,
     ) -> None:
         self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
-        self.bases, self.config, self.draws, self.seed = dict(bases), config, draws, seed
+        self.bases, self.config, self.seed = dict(bases), config, seed
 
-    def batch(self, step: int) -> list[CompletionItem]:
-        """Return the queries of a step: the first half has lost its tails, the second half its heads."""
-        rng = np.random.default_rng([self.seed, step])
-        places = self.draws[step]
-        name = places[0][0]
-        table, count = self.tables[name], self.config.negatives
-        queries = [table.complete(i, 2 * n >= len(places), count, rng) for n, (_, i) in enumerate(places)]
-        hidden = table.hidden(queries)
-        return [CompletionItem(name, query, hidden) for query in queries]
+    def queries(self, items: Sequence[Any]) -> list[TripleQuery]:
+        """Return the queries of a batch: every other one has lost its head, the rest their tails."""
+        table, count = self.tables[items[0].set], self.config.negatives
+        return [table.complete(item.example, n % 2 == 1, count, item.rng) for n, item in enumerate(items)]
 
-    def loss(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
-        """Return one loss for each query."""
-        logits = self._logits(model, items, device)
-        rows = np.stack([np.concatenate([[item.query.tail], item.query.negatives]) for item in items])
+    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
+        """Return one loss for each item, a row of its graph's triples."""
+        return self.losses(model, items[0].set, self.queries(items), device)
+
+    def losses(self, model: nn.Module, graph: str, queries: Sequence[TripleQuery], device: torch.device) -> Tensor:
+        logits = self.logits(model, graph, queries, device)
+        rows = np.stack([np.concatenate([[query.tail], query.negatives]) for query in queries])
         scores = logits.T.gather(1, torch.from_numpy(rows).to(device))
         targets = torch.zeros_like(scores.T)
         targets[0] = 1
         return weighted_bce(Candidates.of(scores.T, targets), self.config.temperature)
 
-    def _logits(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
-        """Return the scores of all nodes. Shape (N, len(items))."""
-        base = self.bases[items[0].graph].to(device)
-        seeds = torch.zeros(base.num_nodes, len(items), device=device)
-        for column, item in enumerate(items):
-            seeds[item.query.head, column] = 1.0
+    def logits(self, model: nn.Module, graph: str, queries: Sequence[TripleQuery], device: torch.device) -> Tensor:
+        """Return the scores of all nodes, with the triples of all queries hidden. Shape (N, len(queries))."""
+        base = self.bases[graph].to(device)
+        seeds = torch.zeros(base.num_nodes, len(queries), device=device)
+        for column, query in enumerate(queries):
+            seeds[query.head, column] = 1.0
         is_kept = torch.ones(len(base.source), dtype=torch.bool, device=device)
-        is_kept[torch.from_numpy(items[0].hidden).to(device)] = False
-        vectors = base.relation_vectors[[item.query.relation for item in items]]
-        features = None if base.features is None else base.features.expand(-1, len(items), -1)
+        is_kept[torch.from_numpy(self.tables[graph].hidden(queries)).to(device)] = False
+        vectors = base.relation_vectors[[query.relation for query in queries]]
+        features = None if base.features is None else base.features.expand(-1, len(queries), -1)
         batch = replace(base, seeds=seeds, is_kept=is_kept, questions=vectors, features=features)
         if self.config.query == "question":
             return model(batch)
@@ -231,18 +216,17 @@ class CompletionTask:
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
         rows = {}
-        for items in self._evaluated()[part]:
+        for graph, queries in self._evaluated()[part]:
             with torch.inference_mode():
-                logits = self._logits(model, items, device).float().cpu().numpy()
-            for column, item in enumerate(items):
-                known = self.tables[item.graph].tails(item.query.head, item.query.relation)
-                place = rank_of(logits[:, column], item.query.tail, known)
-                name = f"{item.graph}/{item.query.triple}/{item.query.head}"
+                logits = self.logits(model, graph, queries, device).float().cpu().numpy()
+            for column, query in enumerate(queries):
+                known = self.tables[graph].tails(query.head, query.relation)
+                place = rank_of(logits[:, column], query.tail, known)
                 hits = {f"hits@{k}": float(place <= k) for k in HITS}
-                rows[name] = {"mrr": 1.0 / place, "mr": float(place), **hits}
+                rows[f"{graph}/{query.triple}/{query.head}"] = {"mrr": 1.0 / place, "mr": float(place), **hits}
         return rows
 
-    def _evaluated(self, size: int = 8) -> list[list[CompletionItem]]:
+    def _evaluated(self, size: int = 8) -> list[tuple[str, list[TripleQuery]]]:
         """Return the queries that are evaluated, in batches that do not depend on the number of processes."""
         batches = []
         for name, table in self.tables.items():
@@ -250,10 +234,7 @@ class CompletionTask:
             count = min(self.config.triples, len(table.graph.triples))
             chosen = rng.choice(len(table.graph.triples), size=count, replace=False)
             queries = [table.complete(int(t), lost, 0, rng) for t in chosen for lost in (False, True)]
-            for start in range(0, len(queries), size):
-                mine = queries[start : start + size]
-                hidden = table.hidden(mine)
-                batches.append([CompletionItem(name, query, hidden) for query in mine])
+            batches += [(name, queries[start : start + size]) for start in range(0, len(queries), size)]
         return batches
 
 
@@ -304,18 +285,15 @@ class Pool:
 
 
 class RetrievalTask:
-    """Trains on the questions of one pool, and is validated on those of another."""
+    """Trains on questions of one pool, and is validated on those of another."""
 
-    def __init__(self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws) -> None:
-        self.train, self.validation, self.losses, self.draws = train, validation, losses, draws
+    def __init__(self, train: Pool, validation: Pool, losses: LossConfig) -> None:
+        self.train, self.validation, self.losses = train, validation, losses
 
-    def batch(self, step: int) -> list[tuple[str, int]]:
-        return self.draws[step]
-
-    def loss(self, model: nn.Module, items: Sequence[tuple[str, int]], device: torch.device) -> Tensor:
+    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return one loss for each question: 0 for one none of whose right nodes are in its subgraph."""
-        examples = [self.train.sets[name][self.train.items[name][i]] for name, i in items]
-        sets = np.unique([name for name, _ in items], return_inverse=True)[1].tolist()
+        examples = [self.train.sets[item.set][item.example] for item in items]
+        sets = np.unique([item.set for item in items], return_inverse=True)[1].tolist()
         batch = join([example.subgraph for example in examples], sets).to(device)
         right, ranked = (
             np.concatenate(rows) for rows in zip(*((e.targets, e.candidates) for e in examples), strict=True)

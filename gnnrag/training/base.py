@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,21 @@ from transformers import PrinterCallback
 
 from gnnrag.config import read_yaml, to_plain
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.io import digest, read_json, write_atomic
+from gnnrag.io import digest, read_json, write_atomic, write_json
+from gnnrag.roles.tuned.checkpoint import RECORD
 from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Parts, divide
-from gnnrag.training.hf_trainer import IGNORED, Fitted, RunCallback, newest_checkpoint
+from gnnrag.training.hf_trainer import (
+    CHECKPOINTS,
+    FITTED,
+    IGNORED,
+    Fitted,
+    RunCallback,
+    TrainingRun,
+    newest_checkpoint,
+)
 from gnnrag.training.report import Report, card_text, write_report
-from gnnrag.training.run import CHECKPOINTS, FITTED, TrainingRun
 from gnnrag.types import OnProgress
 
 
@@ -63,6 +72,7 @@ class Training(ABC):
     title: ClassVar[str]  # of the model card
     summary: ClassVar[str]  # the first paragraph of the card
     prefix: ClassVar[str]  # of the names of runs
+    record: ClassVar[str] = RECORD  # file of the checkpoint's record, which has `facts`
     settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
     inputs: Mapping[str, Any]  # fingerprints of what is read
     sets: Mapping[str, Any]  # what was opened, by name
@@ -82,7 +92,7 @@ class Training(ABC):
 
     @classmethod
     def run_name(cls, config: Any) -> str:
-        kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
+        kept = {key: value for key, value in to_plain(config).items() if key != "run"}
         return f"{cls.prefix}-{digest(kept)[:8]}"
 
     @classmethod
@@ -115,8 +125,8 @@ class Training(ABC):
         """Return the trainer, whose checkpoints go into a folder. Raises DataError where nothing can be learned."""
 
     @abstractmethod
-    def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
-        """Write the kept weights of a trainer into a folder."""
+    def keep(self, trainer: Any, folder: Path) -> dict[str, Any]:
+        """Write the kept weights of a trainer with their record; returns what the card says of the network."""
 
     def fit(self, run: TrainingRun) -> Fitted | None:
         """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
@@ -143,21 +153,28 @@ class Training(ABC):
             if name.startswith("eval_") and not name.endswith(IGNORED)
         }
         fitted = Fitted(step, metrics)
-        run.save_folder("best", partial(self.keep, trainer, fitted))
+        run.save_folder("best", lambda folder: fitted.card.update(self.keep(trainer, folder)))
         run.write(FITTED, asdict(fitted))
         self.context.accelerator.wait_for_everyone()
         return fitted
 
     @abstractmethod
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         """Measure the kept weights, as they are saved, on the questions to report on.
 
         Every process gets all rows, and facts for the record of the checkpoint.
         """
 
-    @abstractmethod
-    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        """Write the checkpoint with record and card into a folder."""
+    def finish(self, fitted: Fitted, facts: Mapping[str, Any], folder: Path) -> None:
+        """Write the kept checkpoint with the facts of its training, the questions that shaped it, and its card."""
+        shutil.copytree(self.best, folder, dirs_exist_ok=True)
+        record = read_json(folder / self.record)
+        write_json(folder / self.record, record | {"facts": record["facts"] | facts})
+        write_seen(folder, self.seen)
+        made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
+        shown = {**fitted.card, "steps": fitted.kept_step, "commit": code_version(), **made}
+        text = card_text(self.title, self.summary, shown, self.sizes(), facts, self.run.notes, self.run.licence)
+        write_atomic(folder / "README.md", text)
 
     def sizes(self) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, with its `facts_of`, for the card."""
@@ -171,16 +188,6 @@ class Training(ABC):
         """Return what a model card says of a set beside its questions: how many passages, under which licence."""
         one = self.sets[name]
         return {"passages": len(one.data.passages), "licence": one.config.licence}
-
-    def write_card(
-        self, folder: Path, facts: Mapping[str, Any], record: Mapping[str, Any], notes: Sequence[str] = ()
-    ) -> None:
-        """Write a model card: `facts` of the network with the command, the scores of the checkpoint's record, notes."""
-        made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
-        facts = {**facts, "steps": record["step"], "commit": code_version(), **made}
-        notes = [*notes, *self.run.notes]
-        text = card_text(self.title, self.summary, facts, self.sizes(), record, notes, self.run.licence)
-        write_atomic(folder / "README.md", text)
 
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
@@ -200,11 +207,8 @@ def train(path: Path, training: Training) -> Report | None:
     """Train one fold, report, save `best`; returns a row for each question reported on, None where it was stopped."""
     accelerator = training.context.accelerator
     _refuse_seen(training)
-    run: Any = None
-    if accelerator.is_main_process:
-        run = TrainingRun(path, training.settings, training.inputs, training.run.fresh)
+    run = TrainingRun(path, training.settings, training.inputs, training.run.fresh, accelerator.is_main_process)
     accelerator.wait_for_everyone()
-    run = run or TrainingRun(path, training.settings, training.inputs, is_main=False)
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
     shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
@@ -214,11 +218,12 @@ def train(path: Path, training: Training) -> Report | None:
         fitted = training.fit(run)
         if fitted is None:
             return None
-        rows, facts = training.report(fitted)
+        rows, facts = training.report()
         rows = [{**row, "fold": training.fold} for row in rows]
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
-        record = {"step": fitted.kept_step, "validation": fitted.kept_metrics, **facts, "report": metrics}
-        run.save_folder("best", partial(_save, training, fitted, record))
+        made = {"inputs": training.inputs, "commit": code_version(), "seed": training.config.seed}
+        facts = {"step": fitted.kept_step, "validation": fitted.kept_metrics, **facts, "report": metrics, **made}
+        run.save_folder("best", partial(training.finish, fitted, facts))
         if tracker:
             tracker.finish({"best_step": fitted.kept_step, "validation": fitted.kept_metrics, **metrics})
         return rows
@@ -226,11 +231,6 @@ def train(path: Path, training: Training) -> Report | None:
         if tracker:
             tracker.close()  # stopped or failed
         run.close()
-
-
-def _save(training: Training, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
-    training.write(fitted, record, folder)
-    write_seen(folder, training.seen)
 
 
 def _refuse_seen(training: Training) -> None:

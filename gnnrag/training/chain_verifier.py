@@ -17,8 +17,7 @@ from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansio
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import NetworkConfig, draw
-from gnnrag.training.hf_trainer import Fitted
-from gnnrag.training.networks import NetworkTraining, means_of_sets
+from gnnrag.training.networks import Item, NetworkTraining, means_of_sets
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
 from gnnrag.training.rows import VerifierRow
@@ -27,6 +26,7 @@ from gnnrag.training.rows import VerifierRow
 _EMPTY = 0.25  # share of chains that hold nothing yet
 _WRONG = 0.5  # share of the others that hold passages that are not gold
 _MOST_WRONG, _DEPTH = 3, 15  # so many of these at most, from among the first so many passages of the pool
+_SCALED = 2000  # items that the means and deviations of the features are taken of
 SUMMARY = (
     "A verifier of gnnrag that scores chains. Each passage is scored by features of the question and the passage, and "
     "by what the passages before it in the chain leave open and lead on to; a beam search finds the best chain. It "
@@ -57,10 +57,6 @@ class ChainExample:
     labels: np.ndarray  # (passages,) bool: gold
 
 
-# An example with a chain of places in its pool: each gold passage that the chain lacks may come next.
-Drawn = tuple[ChainExample, tuple[int, ...]]
-
-
 class ChainTraining(RowsTraining, NetworkTraining):
     network = ChainScorer
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
@@ -80,35 +76,28 @@ class ChainTraining(RowsTraining, NetworkTraining):
         return super().seen | (of_encoder or frozenset())
 
     # ------------------------------------------------------------------------------------------- network and batches
-    def build(self) -> tuple[ChainTraining, ChainScorer]:
-        """Return the network: its weights follow from the seed, the scale of its features from the training data."""
+    def build(self) -> tuple[ChainTraining, list[Item], ChainScorer]:
+        """Return the network: its weights follow from the seed, the scale of its features from the first items."""
         torch.manual_seed(self.config.seed)
         model = ChainScorer(self.config.network)
-        self.train = {
+        train = {
             name: [example for example in rows if example.labels.any() and not example.labels.all()]
             for name, rows in self.examples("train").items()
         }
-        self.places = self.draws(self.train)
-        examples = [example for name in sorted(self.train) for example in self.train[name]]
-        features = np.concatenate([_features(self._draw(one, 0, number)) for number, one in enumerate(examples)])
+        items = self.items(train)
+        features = np.concatenate([drawn(item)[1] for item in items[:_SCALED]])
         with torch.no_grad():
             model.mean.copy_(torch.from_numpy(features.mean(0)))
             model.deviation.copy_(torch.from_numpy(np.maximum(features.std(0), 0.01)))
-        return self, model
+        return self, items, model
 
-    def _draw(self, example: ChainExample, *seed: int) -> Drawn:
-        return example, draw_chain(example.labels, np.random.default_rng([self.config.seed, *seed]))
-
-    def batch(self, step: int) -> list[Drawn]:
-        items = enumerate(self.places[step])
-        return [self._draw(self.train[name][item], step + 1, place) for place, (name, item) in items]
-
-    def loss(self, model: nn.Module, items: Sequence[Drawn], device: torch.device) -> Tensor:
+    def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
         """Return -log P(a missing gold passage comes next). Shape (len(items),)."""
-        scores = model(torch.from_numpy(np.concatenate([_features(item) for item in items])).to(device)).float()
+        chains, features = zip(*map(drawn, items), strict=True)
+        scores = model(torch.from_numpy(np.concatenate(features)).to(device)).float()
         losses = []
-        for values, (example, chain) in zip(scores.split([len(e.labels) for e, _ in items]), items, strict=True):
-            labels = torch.from_numpy(example.labels).to(device)
+        for values, chain, item in zip(scores.split([*map(len, features)]), chains, items, strict=True):
+            labels = torch.from_numpy(item.example.labels).to(device)
             taken = torch.zeros_like(labels)
             taken[list(chain)] = True
             losses.append(torch.logsumexp(values[~taken], 0) - torch.logsumexp(values[labels & ~taken], 0))
@@ -127,16 +116,14 @@ class ChainTraining(RowsTraining, NetworkTraining):
                     rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
         return by_question(rows)
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
-        return super().report(fitted)[0], {"next_hop": self.config.next_hop}
-
-    def more_facts(self) -> dict[str, Any]:
-        return vars(self.config.network)
+    def report(self) -> tuple[Report, dict[str, Any]]:
+        return super().report()[0], {"next_hop": self.config.next_hop}
 
 
-def _features(item: Drawn) -> np.ndarray:
-    """Return features of all passages as the next one of a chain. Shape (passages, features)."""
-    return expansion_features(item[0].reading, item[1])
+def drawn(item: Item) -> tuple[tuple[int, ...], np.ndarray]:
+    """Return a chain of places, and the features of all passages as the next one, (passages, features)."""
+    chain = draw_chain(item.example.labels, item.rng)
+    return chain, expansion_features(item.example.reading, chain)
 
 
 def draw_chain(labels: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:

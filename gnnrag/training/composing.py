@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.types import Passage, Question
@@ -132,6 +132,7 @@ class JoinConfig:
     two: Annotated[int, Ge(0)] = 800  # composed questions of two hops, at most; 0: none
     three: Annotated[int, Ge(0)] = 250  # of three hops, at most: a composed question is the first of another
     keep: bool = False  # the sets' own questions of several gold passages are written, too
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     seed: int = 0
 
 
@@ -146,8 +147,9 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     passages = {p.id: p for one in sets for p in one.passages}
     if len(passages) < sum(len(one.passages) for one in sets):
         raise ConfigError("sets: two of them have passages of the same id; name each set once")
-    made = composed_questions(sets, passages, config)
-    own = [q for one in sets for q in one.questions if config.keep and len(q.gold) > 1]
+    asked = [q for one in sets for q in one.questions if q.id not in config.leave_out]
+    made = composed_questions(asked, passages, config)
+    own = [q for q in asked if config.keep and len(q.gold) > 1]
     questions = [*own, *made]
     out = Path(config.out)
     write_jsonl(out / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in passages.values()])
@@ -161,10 +163,10 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     return counts
 
 
-def composed_questions(sets: Sequence[Dataset], passages: dict[str, Passage], config: JoinConfig) -> list[Question]:
+def composed_questions(asked: Sequence[Question], passages: dict[str, Passage], config: JoinConfig) -> list[Question]:
     """Return composed questions with all their gold passages, in the order of the hops."""
-    single = [q for one in sets for q in one.questions if len(q.gold) == 1 and q.answers]
-    facts = [fact for one in sets for q in one.questions for fact in facts_of(q, passages)]
+    single = [q for q in asked if len(q.gold) == 1 and q.answers]
+    facts = [fact for q in asked for fact in facts_of(q, passages)]
     two = [_capital(q) for q in compose(facts, single, config.seed)]
     # A composed question leads on like a single one: to facts it is a question of its last passage.
     first = {q.id: q for q in two}

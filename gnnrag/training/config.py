@@ -56,8 +56,6 @@ class NetworkConfig(TrainConfig):
 
     sets: dict[str, Any] = field(default_factory=dict)
     metric: str = "recall@5"  # of validation, that decides which weights are kept
-    # decay of the running mean of the weights that is evaluated and saved; 0: the weights themselves
-    average: Annotated[float, Ge(0), Lt(1)] = 0.0
 
 
 @dataclass

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Gt
 from torch import Tensor, nn
 
 from gnnrag.errors import DataError
+from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record
-from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, QueryTokens
+from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
 from gnnrag.training.base import RunContext
-from gnnrag.training.encoder_data import (
-    COMPOSED,
-    ChainQuestion,
-    Drawn,
-    EncoderSet,
-    JointCorpus,
-    TrainEncoderConfig,
-    check_encoder,
-    draw_prefix,
-    open_set,
-)
-from gnnrag.training.hf_trainer import Fitted
-from gnnrag.training.networks import NetworkTraining
+from gnnrag.training.config import NetworkConfig, SetConfig
+from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import Report
+from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress, Question
 
 SUMMARY = (
@@ -37,8 +30,44 @@ SUMMARY = (
     "retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned roles.thoughts.path=THIS_FOLDER` on a retriever "
     "that searches by vectors (dense, chg, hybrid)."
 )
+STAGES = ("embeddings",)
 _DEPTHS = (5, 10, 50)
 HOPS, BEAM = 2, 4  # of the search by which validation and report judge
+_WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
+# The passages that a question of a step is read with (`draw_chain`):
+_NONE = 0.3  # share of questions that are read alone: the first hop
+_ONE_WRONG = 0.2  # share with a single wrong passage, as a search may have found it; all others have gold passages
+_UNORDERED = 0.2  # of these, the share whose gold passages are drawn in any order, not the best by cosine first
+_SPOILT = 0.2  # of those with two or more passages, the share where a wrong one replaces one of them
+
+
+@dataclass
+class TrainEncoderConfig(NetworkConfig):
+    kind: str = "encoder"
+    sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
+    network: NextHopConfig = field(default_factory=NextHopConfig)
+    temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages of a set
+
+
+@dataclass(frozen=True)
+class EncoderSet(OpenSet):
+    """An opened set; only questions with gold passages take part."""
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        return {id_: question for id_, question in super().questions.items() if question.gold}
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return self.fingerprints(STAGES)
+
+    def drawn(self, item: Item, vector: np.ndarray) -> tuple[Chain, Chain]:
+        """Return the passages that a question with a (dim,) vector is read with, and its missing gold passages."""
+        cosines = self.index.passage_vectors @ vector
+        gold = sorted((self.index.position[id_] for id_ in item.example.gold), key=lambda place: -cosines[place])
+        best = best_positions(cosines, _WRONG + len(gold)).tolist()
+        chain = draw_chain(gold, [place for place in best if place not in gold][:_WRONG], item.rng)
+        return chain, tuple(place for place in gold if place not in chain)
 
 
 class EncoderTraining(NetworkTraining):
@@ -49,8 +78,10 @@ class EncoderTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        check_encoder(config)
-        sets = {name: open_set(name, one, on_index) for name, one in config.sets.items()}
+        sets = {
+            name: EncoderSet(name, one, *open_data(one.data, one.index, STAGES, on_index))
+            for name, one in config.sets.items()
+        }
         wanted = base_record(config.network.base)["weights"]
         for name, one in sets.items():
             if (one.index.embedder.weights or one.index.embedder.identity) != wanted:
@@ -61,80 +92,54 @@ class EncoderTraining(NetworkTraining):
                 )
         return sets
 
-    def shares(self) -> dict[str, float]:
-        """Return the sets' factors, and that of the composed questions."""
-        own = {name: one.share for name, one in self.config.sets.items() if one.use != "report"}
-        return {**own, COMPOSED: self.config.composed} if COMPOSED in self.train else own
-
     # ------------------------------------------------------------------------------------------- network and batches
-    def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
-        """Return the network, whose adapter follows from the seed."""
-        self.places = self.draws(self.train)
-        self._passages: dict[torch.device, Tensor] = {}
-        return self, self.build_network()
+    def build(self) -> tuple[EncoderTraining, list[Item], NextHopEncoder]:
+        """Return the network, whose adapter follows from the seed, and the questions that train."""
+        self._passages: dict[tuple[str, torch.device], Tensor] = {}
+        asked = {name: [self.sets[name].questions[id_] for id_ in parts.train] for name, parts in self.parts.items()}
+        torch.manual_seed(self.config.seed)
+        return self, self.items(asked), NextHopEncoder(self.config.network)
 
     @cached_property
     def rows(self) -> QueryTokens:
         return QueryTokens(self.config.network)
 
-    @cached_property
-    def corpus(self) -> JointCorpus:
-        return JointCorpus(self.sets)
+    def _vectors(self, name: str, device: torch.device) -> Tensor:
+        """Return the vectors of a set's passages."""
+        if (name, device) not in self._passages:
+            self._passages[name, device] = torch.tensor(self.sets[name].index.passage_vectors, device=device)
+        return self._passages[name, device]
 
-    @cached_property
-    def train(self) -> dict[str, list[ChainQuestion]]:
-        """The questions that train, by set."""
-        corpus = self.corpus
-        ids = {name: set(self.parts[name].train) for name in corpus.sets}
-        train = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
-        made = corpus.composed(ids, self.config.seed) if self.config.composed else []
-        return train | ({COMPOSED: made} if made else {})
-
-    def build_network(self) -> NextHopEncoder:
-        torch.manual_seed(self.config.seed)
-        return NextHopEncoder(self.config.network)
-
-    def batch(self, step: int) -> list[Drawn]:
-        examples = self.corpus.examples([self.train[name][item] for name, item in self.places[step]])
-        rngs = (np.random.default_rng([self.config.seed, step, place]) for place in range(len(examples)))
-        return [draw_prefix(one, rng) for one, rng in zip(examples, rngs, strict=True)]
-
-    def loss(self, model: nn.Module, items: Sequence[Drawn], device: torch.device) -> Tensor:
-        """Return -log P(any missing gold passage) under a softmax over the corpus. Shape (len(items),)."""
-        if device not in self._passages:
-            self._passages[device] = torch.from_numpy(self.corpus.vectors).to(device)
-        passages = self._passages[device]
-        rows = [self.rows.row(item.example.text, [self.corpus.contents[p] for p in item.chain]) for item in items]
-        questions = torch.from_numpy(np.stack([item.example.vector for item in items])).to(device)
+    def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+        """Return -log P(any missing gold passage) under a softmax over the set's corpus. Shape (len(items),)."""
+        texts, sets = [item.example.text for item in items], [self.sets[item.set] for item in items]
+        vectors = sets[0].index.embedder.encode(texts, is_query=True)
+        drawn = [one.drawn(item, vector) for one, item, vector in zip(sets, items, vectors, strict=True)]
+        contents = [[one.index.passages[p].content for p in chain] for one, (chain, _) in zip(sets, drawn, strict=True)]
+        rows = [self.rows.row(text, read) for text, read in zip(texts, contents, strict=True)]
+        questions = torch.from_numpy(vectors.astype(np.float32)).to(device)
         none = torch.zeros_like(questions[0])
-        chains = torch.stack([passages[list(item.chain)].mean(0) if item.chain else none for item in items])
-        logits = model(rows, questions, chains).float() @ passages.T / self.config.temperature
-        right = [row[list(item.targets)].logsumexp(0) for row, item in zip(logits, items, strict=True)]
-        return logits.logsumexp(1) - torch.stack(right)
+        means = [
+            self._vectors(one.name, device)[list(chain)].mean(0) if chain else none
+            for one, (chain, _) in zip(sets, drawn, strict=True)
+        ]
+        queries = model(rows, questions, torch.stack(means)).float() / self.config.temperature
+        losses = []
+        for query, one, (_, targets) in zip(queries, sets, drawn, strict=True):
+            logits = self._vectors(one.name, device) @ query
+            losses.append(logits.logsumexp(0) - logits[list(targets)].logsumexp(0))
+        return torch.stack(losses)
 
     # ------------------------------------------------------------------------------------------ validation and report
-    def questions_of(self, part: str) -> list[tuple[str, str]]:
-        """Return the questions of a part; those of one hop do not validate."""
-        rows = super().questions_of(part)
-        return [(name, id_) for name, id_ in rows if part == "report" or len(self.sets[name].questions[id_].gold) > 1]
-
     def measure(self, model: NextHopEncoder, asked: Sequence[tuple[str, str]]) -> Report:
-        return self._searched(asked, {"": (model, HOPS)})
-
-    def _searched(self, asked: Sequence[tuple[str, str]], ways: Mapping[str, tuple[NextHopEncoder, int]]) -> Report:
-        """Search with several networks, each in so many hops; all recalls of the one named "", recall@5 of others."""
         rows: Report = []
         for name, opened in self.sets.items():
             questions = [opened.questions[id_] for of_set, id_ in asked if of_set == name]
-            own: Report = [{"set": name, "id": question.id, "metrics": {}} for question in questions]
-            for way, (model, hops) in ways.items():
-                for row, question, ids in zip(own, questions, self.search(model, name, questions, hops), strict=True):
-                    found = recalls(question, ids)
-                    row["metrics"].update({f"{way}@5": found["recall@5"]} if way else found)
-            rows += own
+            for question, ids in zip(questions, self.search(model, name, questions), strict=True):
+                rows.append({"set": name, "id": question.id, "metrics": recalls(question, ids)})
         return rows
 
-    def search(self, model: NextHopEncoder, name: str, questions: Sequence[Question], hops: int) -> list[list[str]]:
+    def search(self, model: NextHopEncoder, name: str, questions: Sequence[Question]) -> list[list[str]]:
         """Return passages of a set's index for its questions, best first, as the retriever `nexthop` has them."""
         index = self.sets[name].index
         if not questions:
@@ -145,19 +150,26 @@ class EncoderTraining(NetworkTraining):
         def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:
             return work.vectors([(texts[number], chain) for number, chain in asked])
 
-        found = beam_search(index.passage_vectors, firsts, follow, hops, BEAM, self.config.temperature)
+        found = beam_search(index.passage_vectors, firsts, follow, HOPS, BEAM, self.config.temperature)
         rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
         return [list(ranking.ids) for ranking in rankings]
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
-        """Compare the network with what it was before training (`untrained`), and with a plain search (`dense`)."""
-        model, untrained = self.model, self.build_network().to(self.context.accelerator.device).eval()
-        ways = {"": (model, HOPS), "untrained": (untrained, HOPS), "dense": (untrained, 1)}
-        rows = self._searched(self.questions_of("report")[self.context.share], ways)
-        return self.context.gather(rows), {"keep": model.keep.item(), "away": model.away.item()}
+    def report(self) -> tuple[Report, dict[str, Any]]:
+        return super().report()[0], {"keep": self.model.keep.item(), "away": self.model.away.item()}
 
-    def more_facts(self) -> dict[str, Any]:
-        return {"composed questions": len(self.train.get(COMPOSED, ()))}
+
+def draw_chain(gold: Sequence[int], wrong: Sequence[int], rng: np.random.Generator) -> Chain:
+    """Draw the passages that a question is read with; at least one of the gold ones is not among them."""
+    number, chain = float(rng.random()), list[int]()
+    if number >= _NONE and len(gold) > 1 and wrong:
+        if number < _NONE + _ONE_WRONG:
+            chain = [int(rng.choice(wrong))]
+        else:
+            count = int(rng.integers(1, len(gold)))
+            chain = rng.permutation(gold)[:count].tolist() if rng.random() < _UNORDERED else list(gold[:count])
+            if count > 1 and rng.random() < _SPOILT:
+                chain[int(rng.integers(count))] = int(rng.choice(wrong))
+    return tuple(chain)
 
 
 def recalls(question: Question, ids: Sequence[str]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from torch import nn
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, PruneConfig, RankerConfig, entity_stages
-from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, start_from
+from gnnrag.gnn.checkpoint import RECORD, Checkpoint, load_checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
 from gnnrag.gnn.features import NODE_FEATURES
@@ -26,11 +26,9 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
-from gnnrag.run.rundir import code_version
 from gnnrag.training.base import Report, RunContext
 from gnnrag.training.config import PART_NAMES, NetworkConfig, Parts, SetConfig
-from gnnrag.training.hf_trainer import Fitted
-from gnnrag.training.networks import NetworkTraining, Task
+from gnnrag.training.networks import Item, NetworkTrainer, NetworkTraining
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
 
@@ -47,7 +45,6 @@ class TrainGNNConfig(NetworkConfig):
     neighbourhood: NeighbourhoodConfig = field(default_factory=NeighbourhoodConfig)  # mode entity
     losses: LossConfig = field(default_factory=LossConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
-    cache: str = ".cache/gnn"  # subgraphs of the questions
 
 
 @dataclass(frozen=True)
@@ -55,10 +52,6 @@ class GNNSet(OpenSet):
     """An opened set, and what makes subgraphs on it."""
 
     settings: TrainGNNConfig
-
-    @cached_property
-    def preparer(self) -> QuestionGraphs:
-        return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
 
     @property
     def is_kb(self) -> bool:
@@ -81,20 +74,14 @@ class GNNSet(OpenSet):
     def inputs(self) -> dict[str, Any]:
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
-    def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
+    def examples(self) -> ExampleSet | EntitySet:
         questions, settings = list(self.questions.values()), self.settings
-
-        def progress(count: int) -> None:
-            on_index(f"{self.name}: subgraphs", count, len(questions))
-
         if settings.gnn.mode == "entity":
             if self.is_kb:
                 return EntitySet(questions, self.facts, settings.neighbourhood)
             return SupportSet(questions, self.facts, settings.neighbourhood, settings.ranker)
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
-        key = [self.inputs["index"], settings.gnn.features, settings.gnn.seed_weight, to_plain(settings.prune)]
-        folder = Path(settings.cache) / self.name
-        return ExampleSet(questions, gold, lambda: self.preparer, folder, key, progress, settings.gnn.node_text)
+        return ExampleSet(questions, gold, QuestionGraphs(self.index, settings.gnn, settings.prune))
 
 
 def needed_stages(settings: TrainGNNConfig, index: IndexConfig) -> tuple[str, ...]:
@@ -134,6 +121,7 @@ class GNNTraining(NetworkTraining):
     """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
 
     schema, prefix, title, summary = TrainGNNConfig, "gnn", "Graph network", SUMMARY
+    record = RECORD
     config: TrainGNNConfig
     sets: Mapping[str, GNNSet]
 
@@ -153,27 +141,27 @@ class GNNTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Open all sets; make the subgraphs of their questions, where questions are asked."""
+        """Open all sets, and the examples of their questions, where questions are asked."""
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
-        return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
+        return corpora, {name: corpus.examples() for name, corpus in asked.items()}
 
     @property
     def seen(self) -> frozenset[str]:
         return super().seen if self.config.stage == "retrieval" else self.seen_before
 
-    def build(self) -> tuple[Task, nn.Module]:
-        """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
+    def build(self) -> tuple[Any, list[Item], nn.Module]:
+        """Stage 2 (retrieval) is on the pools of the fold, stage 1 (completion) on the graphs of all sets."""
         config, corpora = self.config, self.sets
         model = make_model(config, corpora)
         if config.stage == "completion":
             graphs = {name: corpus.message_graph for name, corpus in corpora.items()}
             bases = {name: whole_graph(graph, vectors, model) for name, (graph, vectors) in graphs.items()}
-            draws = self.draws({name: graph.triples for name, (graph, _) in graphs.items()}, together=True)
             alone = {name: graph for name, (graph, _) in graphs.items()}
-            return CompletionTask(alone, bases, config.completion, draws, config.seed), model
+            items = self.items({name: range(len(graph.triples)) for name, graph in alone.items()}, together=True)
+            return CompletionTask(alone, bases, config.completion, config.seed), items, model
         train, validation = self.pools["train"], self.pools["validation"]
-        return RetrievalTask(train, validation, config.losses, self.draws(train.items)), model
+        return RetrievalTask(train, validation, config.losses), self.items(train.items), model
 
     @property
     def is_validated(self) -> bool:
@@ -182,7 +170,7 @@ class GNNTraining(NetworkTraining):
     def load(self, folder: Path) -> nn.Module:
         return load_checkpoint(folder).model
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         """Rank the questions of the fold; the threshold of a knowledge base's entities is learned on validation."""
         if self.config.stage == "completion":
             return [], {"threshold": None}
@@ -200,22 +188,19 @@ class GNNTraining(NetworkTraining):
         rows = pool.rank(self.model, pool.places()[self.context.share], self.context.accelerator.device)
         return self.context.gather(rows)
 
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        assert isinstance(model, QueryGNN)
+    def keep(self, trainer: NetworkTrainer, folder: Path) -> dict[str, Any]:
         config, corpora = self.config, self.sets
-        first = next(iter(corpora.values()))
-        encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
-        graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
-        facts = {**record, "graphs": graphs, "commit": code_version(), "seed": config.seed}
-        if model.config.mode == "entity":
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        encoder = {**one_encoder(corpora), "model": next(iter(corpora.values())).config.index.embedder.model}
+        facts: dict[str, Any] = {"graphs": {name: digest(corpus.inputs) for name, corpus in corpora.items()}}
+        is_entity = model.config.mode == "entity"
+        if is_entity:
             is_kb = all(corpus.is_kb for corpus in corpora.values())
             facts |= {"neighbourhood": to_plain(config.neighbourhood), "fallback": "none" if is_kb else "dense"}
         else:
             facts["prune"] = to_plain(config.prune)
-        ranker = config.ranker if model.config.mode == "entity" else None
-        save_checkpoint(folder, Checkpoint(model, ranker, encoder, facts))
-        known = {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
-        self.write_card(folder, known, record)
+        save_checkpoint(folder, Checkpoint(model, config.ranker if is_entity else None, encoder, facts))
+        return {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGNN:

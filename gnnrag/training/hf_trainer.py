@@ -1,30 +1,82 @@
-"""What all trainers (transformers, TRL, sentence-transformers) share: arguments, callbacks, whole checkpoints."""
+"""What all trainers (transformers, TRL, sentence-transformers) share: runs, arguments, callbacks, checkpoints."""
 
 from __future__ import annotations
 
 import json
+import platform
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import yaml  # type: ignore[import-untyped]
 from safetensors import SafetensorError, safe_open
 from transformers import EarlyStoppingCallback, TrainerCallback
 
+from gnnrag import __version__
 from gnnrag.errors import ConfigError
+from gnnrag.io import remove, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.parts import from_settings
+from gnnrag.run.rundir import check_same, code_version, lock_run
+from gnnrag.run.tracking import Tracker
 from gnnrag.training.report import progress_line
-from gnnrag.training.run import TrainingRun
 
 if TYPE_CHECKING:
     from gnnrag.training.base import RunContext
 
 T = TypeVar("T")
+CHECKPOINTS = "checkpoints"  # of the trainer
+FITTED = "fitted.json"  # its result, once it has ended
+TRAINED = (CHECKPOINTS, FITTED, "best")  # a run with any of these has trained
 # Ends of the names of a Trainer's figures that are not shown.
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
+
+
+class TrainingRun:
+    """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `best/`, ...
+
+    Only the first process writes; the others read (`is_main=False`). Raises ConfigError where the run has other
+    settings or inputs, GnnragError while another process writes it.
+    """
+
+    def __init__(
+        self, path: Path, config: Mapping[str, Any], inputs: Mapping[str, Any], fresh: bool, is_main: bool
+    ) -> None:
+        self.path, self.is_main = path, is_main
+        self.tracker: Tracker | None = None  # gets the rows of metrics
+        self._lock = ExitStack()
+        if not is_main:
+            return
+        self._lock = lock_run(self.path)
+        if fresh:
+            remove(self.path)
+        meta = {"settings": {k: v for k, v in config.items() if k != "run"}, "inputs": dict(inputs)}
+        check_same(self.path, meta["settings"], inputs, TRAINED)
+        write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
+        write_json(self.path / "meta.json", {**meta, "commit": code_version(), "versions": versions})
+
+    def log(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write all rows of metrics so far; the last one is new."""
+        if self.is_main:
+            write_jsonl(self.path / "metrics.jsonl", rows)
+            if self.tracker:
+                self.tracker.log({k: v for k, v in rows[-1].items() if k != "step"}, rows[-1]["step"])
+
+    def write(self, name: str, data: Any) -> None:
+        if self.is_main:
+            write_json(self.path / name, data)
+
+    def save_folder(self, name: str, write: Callable[[Path], None]) -> None:
+        """Write a folder of the run; one that was there is replaced when the new one is whole."""
+        if self.is_main:
+            write_folder(self.path / name, write)
+
+    def close(self) -> None:
+        self._lock.close()
 
 
 @dataclass
@@ -33,7 +85,7 @@ class Fitted:
 
     kept_step: int
     kept_metrics: dict[str, float]  # of validation
-    facts: dict[str, Any] = field(default_factory=dict)  # for the model card
+    card: dict[str, Any] = field(default_factory=dict)  # what the model card says of the network
 
 
 class RunCallback(TrainerCallback):

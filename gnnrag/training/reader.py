@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, wi
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import Parts
-from gnnrag.training.networks import NetworkTraining, means_of_sets
+from gnnrag.training.networks import Item, NetworkTraining, means_of_sets
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
@@ -57,37 +56,29 @@ class ReaderTraining(NetworkTraining):
         return {**shares, **{f"{name}/hops": one.config.parts for name, one in self.sets.items()}}
 
     # ------------------------------------------------------------------------------------------- network and batches
-    def build(self) -> tuple[ReaderTraining, SpanReader]:
-        """Return the network, new from the seed, and collect the questions that train."""
+    def build(self) -> tuple[ReaderTraining, list[Item], SpanReader]:
+        """Return the network, new from the seed, and the questions that train."""
         torch.manual_seed(self.config.seed)
         model = SpanReader(self.config.network)
-        self.asked: dict[str, list[ReaderQuestion]] = {}
+        asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
-            self.asked[name] = [one.whole(id_) for id_ in train if one.questions[id_].answers]
-            self.asked[f"{name}/hops"] = one.hops(train) if one.config.parts else []
-        self.places = self.draws(self.asked)
-        return self, model
+            asked[name] = [one.whole(id_) for id_ in train if one.questions[id_].answers]
+            asked[f"{name}/hops"] = one.hops(train) if one.config.parts else []
+        return self, self.items(asked), model
 
     @cached_property
     def windows(self) -> WindowMaker:
         return window_maker(self.config.network)
 
-    def batch(self, step: int) -> list[Any]:
-        """Return the questions of a step: set, question, the ids of the passages shown, and a seed."""
-        seed, items = self.config.seed, []
-        for place, (name, item) in enumerate(self.places[step]):
-            asked, rng = self.asked[name][item], np.random.default_rng([seed, step, place])
-            shown = draw_shown(asked, self.config.shown, rng)
-            items.append((name.partition("/")[0], asked, shown, int(rng.integers(2**31))))
-        return items
-
-    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
+    def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
         """Return the loss of each question. Shape (len(items),)."""
         examples = []
-        for name, asked, ids, seed in items:
-            example = make_example(asked, self.sets[name].passages(ids), self.windows)
-            examples.append(windows_learned(example, self.config.shown.without, np.random.default_rng(seed)))
+        for item in items:
+            rng, opened = item.rng, self.sets[item.set.partition("/")[0]]
+            passages = opened.passages(draw_shown(item.example, self.config.shown, rng))
+            example = make_example(item.example, passages, self.windows)
+            examples.append(windows_learned(example, self.config.shown.without, rng))
         logits = model([example.item for example in examples])
         return torch.stack([span_loss(example, own) for example, own in zip(examples, logits, strict=True)])
 

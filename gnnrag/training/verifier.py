@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,14 @@ from annotated_types import Ge
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments, losses
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+from sentence_transformers.evaluation import BinaryClassificationEvaluator
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
-from gnnrag.run.rundir import code_version
 from gnnrag.training.config import Count, TrainConfig
-from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
+from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of
 from gnnrag.training.rows import VerifierRow
@@ -69,10 +69,14 @@ class VerifierTraining(RowsTraining):
     schema, prefix, title, summary = TrainVerifierConfig, "verifier", "Verifier", SUMMARY
     config: TrainVerifierConfig
 
-    def keep(self, trainer: CrossEncoderTrainer, fitted: Fitted, folder: Path) -> None:
+    def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> dict[str, Any]:
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
-        whole = merged(model, self.config.network) if self.config.network.rank else model
+        config = self.config.network
+        whole = merged(model, config) if config.rank else model
         whole.save_pretrained(str(folder), create_model_card=False)
+        write_tuned(folder, TunedRecord("verifier", KIND, base_record(config.base), asdict(config)))
+        count = sum(p.numel() for p in whole.parameters())
+        return {"encoder": config.base, "parameters": count, "loss": self.config.ranking.loss}
 
     @cached_property
     def model(self) -> CrossEncoder:
@@ -116,7 +120,7 @@ class VerifierTraining(RowsTraining):
             scored.append({"set": name, "id": row.question_id, "scores": scores, "labels": labels})
         return self.context.gather(scored)
 
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         """Learn the selection on validation, and measure the report with it: the mean of a question's decisions."""
         validation = self._scored("validation")
         selection = learn_selection([(v["scores"], v["labels"]) for v in validation], self.config.max_selected)
@@ -125,16 +129,6 @@ class VerifierTraining(RowsTraining):
             metrics = promotion_metrics(one["labels"], selection.places(one["scores"]))
             rows.append({"set": one["set"], "id": one["id"], "metrics": metrics})
         return by_question(rows), {"selection": asdict(selection), "threshold": selection.threshold}
-
-    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        config, model = self.config, self.model
-        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
-        model.save_pretrained(str(folder), create_model_card=False)
-        base = base_record(config.network.base)
-        write_tuned(folder, TunedRecord("verifier", KIND, base, asdict(config.network), facts))
-        known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
-        known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
-        self.write_card(folder, known, facts)
 
 
 def open_base(config: CrossEncoderConfig) -> CrossEncoder:
@@ -207,26 +201,13 @@ def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:
-    """Choose the threshold with the best mean recall@5 after promotion, on scores and labels of decisions.
+    """Choose the threshold with the best F1 of what is selected, on scores and labels of decisions.
 
-    Of equal ones, that with the best F1 of the selections is taken, then the highest. Where no label is positive, there
-    is no threshold, and the `max_selected` best are selected.
+    Where no label is positive, there is no threshold, and the `max_selected` best are selected.
     """
     kept = [(scores, labels) for scores, labels in scored if labels.any()]
     if not kept:
         return Selection(-1e9, max_selected)
-    top = np.unique(np.concatenate([np.sort(scores)[-max_selected:] for scores, _ in kept]))
-    if len(top) > 200:
-        top = np.unique(np.quantile(top, np.linspace(0, 1, 201)))
-    best, chosen = (-1.0, -1.0), Selection(-1e9, max_selected)
-    for least in [-1e9, *((top[1:] + top[:-1]) / 2).tolist()]:
-        selection, recalls, hits, selected = Selection(least, max_selected), [], 0, 0
-        for scores, labels in kept:
-            places = selection.places(scores)
-            recalls.append(promotion_metrics(labels, places)[f"recall@{TOP}"])
-            hits, selected = hits + int(labels[places].sum()), selected + len(places)
-        f1 = 2 * hits / (selected + sum(int(labels.sum()) for _, labels in kept))
-        value = round(math.fsum(recalls) / len(recalls), 9), round(f1, 9)
-        if value >= best:
-            best, chosen = value, selection
-    return chosen
+    scores, labels = (np.concatenate(rows) for rows in zip(*kept, strict=True))
+    *_, least = BinaryClassificationEvaluator.find_best_f1_and_threshold(scores, labels, high_score_more_similar=True)
+    return Selection(float(least), max_selected)

@@ -27,7 +27,7 @@ def train(folder: Path, name: str, *more: str) -> int:
         f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", f"sets.sample.index.path={folder / 'index'}",
         "gnn.layers=1", "prune.passages=12", "folds.count=2", "folds.validation=0.3", "trainer.max_steps=2",
         "trainer.per_device_train_batch_size=2", f"run.root={folder / 'training'}",
-        f"cache={folder / 'cache'}", f"run.name={name}",
+        f"run.name={name}",
     ]  # fmt: skip
     return app.run(["train", "gnn", *settings, *more])
 

@@ -220,7 +220,7 @@ def test_the_network_of_the_config_learns_on_a_release(tmp_path: Path) -> None:
         "gnn.dim=4",
         "folds.validation=0.5",
     ]
-    out = [f"run.root={tmp_path}", "run.name=run", f"cache={tmp_path / 'cache'}"]
+    out = [f"run.root={tmp_path}", "run.name=run"]
     assert main(["train", "gnn", str(REPOSITORY / "configs/train/gnn_kgqa.yaml"), *sets, *small, *out]) == 0
     assert load_checkpoint(tmp_path / "run" / "best").model.config.mode == "entity"
     assert {path.name for path in (tmp_path / "indexes").iterdir()} >= {"webqsp-train", "webqsp-validation"}

@@ -22,17 +22,11 @@ def test_promotion_moves_what_was_selected_to_the_front() -> None:
     assert promotion_metrics(np.array([False, False]), [], 3) == {"selected": 0}
 
 
-def test_the_threshold_is_the_one_that_serves_promotion() -> None:
-    # The sixth of the pool is right and has 3.2. Promoting all with 0.4 and more would push the fifth out.
-    one = judged([-9.0, -9.0, -9.0, -9.0, -9.0, 3.2], [5])
-    two = judged([-9.0, 0.4, -9.0, -9.0, -5.0, 0.4, 0.4], [4])
-    found = learn_selection([one, two], 5)
-    assert found.places(one[0]) == [5] and found.places(two[0]) == []
-    assert promotion_metrics(two[1], [1, 5, 6], 5)["recall@5"] == 0.0
-
-
-def test_of_equal_thresholds_the_more_precise_one_is_taken() -> None:
+def test_the_threshold_is_the_one_with_the_best_f1() -> None:
     assert learn_selection([judged([3.0, 1.0, -1.0], [0])], 3).places([3.0, 1.0, -1.0]) == [0]
+    # With 2.0 as well, two of three are right and all are found (.8); with the best alone one of two is found (.67).
+    found = learn_selection([judged([3.0, 1.0, -1.0], [0]), judged([2.0, 2.5, -3.0], [0])], 3)
+    assert found.places([3.0, 2.2, 1.4, -1.0]) == [0, 1] and found.places([3.0, 3.0, 3.0, 3.0]) == [0, 1, 2]
 
 
 def test_without_validation_the_best_are_selected() -> None:

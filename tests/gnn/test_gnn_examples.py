@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,9 @@ from gnnrag.gnn.edges import Subgraph
 from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import Pool, RetrievalTask
-from gnnrag.training.networks import Draws
+from gnnrag.training.networks import deal
 from gnnrag.types import Question
+from tests.helpers.trainings import batches
 
 CPU = torch.device("cpu")
 TABLE = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float16)
@@ -42,6 +42,8 @@ def make_subgraph(text: str) -> Subgraph:
 
 
 class Maker:
+    config = GNNConfig()
+
     def __init__(self) -> None:
         self.asked: list[str] = []
 
@@ -53,26 +55,21 @@ class Maker:
         return TABLE[nodes]
 
 
-def make_set(folder: Path, maker: Maker, key: Any = "k") -> ExampleSet:
+def make_set(maker: Any) -> ExampleSet:
     questions = [Question(f"q{i}", "w" * i) for i in range(1, 13)]
     gold = [[10 + i % 4, 99] for i in range(1, 13)]
-    return ExampleSet(questions, gold, lambda: maker, folder, key)
+    return ExampleSet(questions, gold, maker)
 
 
-def test_examples_are_made_once_and_read_back(tmp_path: Path) -> None:
+def test_a_subgraph_is_cut_once_with_all_that_the_network_reads() -> None:
     maker = Maker()
-    first = make_set(tmp_path, maker)
-    assert len(maker.asked) == 12
-    again = make_set(tmp_path, maker)
-    assert len(maker.asked) == 12, "all are on disk"
-    make_set(tmp_path, maker, key="other")
-    assert len(maker.asked) == 24, "other settings make other subgraphs"
-    fresh = make_subgraph("w" * 3)
-    for name, value in vars(again[2].subgraph).items():
-        if name not in ("prior", "branch"):
-            assert np.array_equal(value, getattr(fresh, name)), name
-    assert first[2].targets.tolist() == [False] * 5 + [True] and first[2].lost == 1
-    assert again[2].candidates.tolist() == [False] * 2 + [True] * 4
+    examples = make_set(maker)
+    first, again = examples[2], examples[2]
+    assert maker.asked == ["www"]
+    for name, value in vars(again.subgraph).items():
+        assert np.array_equal(value, getattr(make_subgraph("w" * 3), name)), name
+    assert first.targets.tolist() == [False] * 5 + [True] and first.lost == 1
+    assert again.candidates.tolist() == [False] * 2 + [True] * 4
 
 
 def test_ranking_metrics_count_what_pruning_lost() -> None:
@@ -82,31 +79,30 @@ def test_ranking_metrics_count_what_pruning_lost() -> None:
     assert ranking_metrics(np.zeros(3, bool), lost=1) == dict.fromkeys(metrics, 0.0)
 
 
-def make_task(tmp_path: Path, steps: int = 60) -> RetrievalTask:
-    examples = {"s": make_set(tmp_path, Maker())}
+def make_task() -> RetrievalTask:
+    examples = {"s": make_set(Maker())}
     train, held = Pool(examples, {"s": list(range(8))}), Pool(examples, {"s": [8, 9, 10, 11]})
-    draws = Draws({"s": 8}, 4, steps, seed=0)
-    return RetrievalTask(train, held, LossConfig(), draws)
+    return RetrievalTask(train, held, LossConfig())
 
 
-def test_losses_of_questions_do_not_depend_on_their_neighbours(tmp_path: Path) -> None:
-    task = make_task(tmp_path)
+def test_losses_of_questions_do_not_depend_on_their_neighbours() -> None:
+    task = make_task()
     torch.manual_seed(0)
     model = QueryGNN(GNNConfig(dim=8, layers=2, features=["dense", "lexical"]), 8)
-    items = task.batch(0)
+    items = deal(task.train.items, 1, 4, 0)
     together = task.loss(model, items, CPU)
     apart = torch.cat([task.loss(model, [item], CPU) for item in items])
     assert together.shape == (4,) and torch.allclose(together, apart, atol=1e-6)
 
 
-def test_training_finds_what_a_feature_says(tmp_path: Path) -> None:
-    task = make_task(tmp_path)
+def test_training_finds_what_a_feature_says() -> None:
+    task = make_task()
     torch.manual_seed(0)
     model = QueryGNN(GNNConfig(dim=8, layers=1, features=["dense", "lexical"]), 8)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for step in range(60):
+    for items in batches(deal(task.train.items, 60, 4, 0), 4):
         optimizer.zero_grad()
-        task.loss(model, task.batch(step), CPU).mean().backward()
+        task.loss(model, items, CPU).mean().backward()
         optimizer.step()
     rows = task.evaluate(model, slice(None), CPU)
     assert set(rows) == {"s/q9", "s/q10", "s/q11", "s/q12"}

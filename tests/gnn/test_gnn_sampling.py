@@ -7,7 +7,8 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import DataError
 from gnnrag.gnn.stages import TripleTable
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.training.networks import Draws
+from gnnrag.training.networks import deal
+from tests.helpers.trainings import batches
 
 # The graph of specs/gfm_rag.md 8.1.
 TRIPLES = np.array(sorted([(0, 0, 1), (1, 1, 2), (0, 1, 3), (3, 0, 2), (4, 1, 3), (0, 0, 3)]), dtype=np.int32)
@@ -39,22 +40,22 @@ def test_the_edges_that_give_the_answer_away_are_hidden_in_both_directions(lost_
 
 
 def test_draws_use_every_item_before_any_again() -> None:
-    draws = Draws({"a": 5}, batch_size=2, steps=10, seed=3)
-    drawn = [item for step in range(10) for _, item in draws[step]]
+    drawn = [item.example for item in deal({"a": range(5)}, steps=10, batch_size=2, seed=3)]
     assert all(sorted(drawn[i : i + 5]) == [0, 1, 2, 3, 4] for i in range(0, 20, 5))
     assert drawn[:5] != drawn[5:10]
     with pytest.raises(DataError, match="nothing to train on in a"):
-        Draws({"a": 0}, 1, 1, seed=0)
+        deal({"a": ()}, 1, 1, seed=0)
 
 
 def test_draws_follow_from_the_seed_and_the_square_root_of_sizes() -> None:
-    sizes = {"small": 100, "none": 0, "large": 900}
-    draws = Draws(sizes, 8, 500, seed=0)
-    assert [draws[s] for s in range(5)] == [Draws(sizes, 8, 500, seed=0)[s] for s in range(5)]
-    names = [name for step in range(500) for name, _ in draws[step]]
+    sets = {"small": range(100), "none": range(0), "large": range(900)}
+    items = deal(sets, 500, 8, seed=0)
+    assert items == deal(sets, 500, 8, seed=0) != deal(sets, 500, 8, seed=1)
+    assert items[7].rng.random() == items[7].rng.random() != items[8].rng.random()
+    names = [item.set for item in items]
     assert names.count("large") / len(names) == pytest.approx(0.75, abs=0.02)
     assert set(names) == {"small", "large"}
-    apart = Draws(sizes, 8, 50, seed=0, together=True)
-    assert all(len({name for name, _ in apart[s]}) == 1 for s in range(50))
-    half = Draws(sizes, 8, 500, seed=0, shares={"large": 1 / 3})
-    assert sum(n == "large" for s in range(500) for n, _ in half[s]) / 4000 == pytest.approx(0.5, abs=0.03)
+    apart = deal(sets, 50, 8, seed=0, together=True)
+    assert all(len({item.set for item in batch}) == 1 for batch in batches(apart, 8))
+    half = deal(sets, 500, 8, seed=0, shares={"large": 1 / 3})
+    assert sum(item.set == "large" for item in half) / 4000 == pytest.approx(0.5, abs=0.03)

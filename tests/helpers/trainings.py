@@ -24,3 +24,8 @@ def reported(run: Path, name: str, note: str, id_: str = "id") -> list[dict[str,
     assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
     assert note in (run / "best" / "README.md").read_text("utf-8")
     return rows
+
+
+def batches(items: list[Any], size: int) -> list[list[Any]]:
+    """Return the items of each step."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -56,7 +56,7 @@ def test_a_grid_in_shards_survives_kills_and_equals_single_processes(cluster: Cl
 
 
 def training_of(folder: Path, name: str) -> list[str]:
-    places = [f"cache={folder / 'cache'}", f"run.root={folder / 'runs'}", f"run.name={name}"]
+    places = [f"run.root={folder / 'runs'}", f"run.name={name}"]
     return ["configs/train/gnn_sample.yaml", f"sets.sample.index.path={folder / 'index'}", *places, *FIT]
 
 

@@ -25,14 +25,13 @@ from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import chosen_training
-from gnnrag.training.hf_trainer import RunCallback, arguments
+from gnnrag.training.hf_trainer import RunCallback, TrainingRun, arguments
 from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, reply_of, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS, LanguageTraining
 from gnnrag.training.networks import DEFAULTS
 from gnnrag.training.row_sets import RowsConfig, read_set
 from gnnrag.training.rows import ThoughtsRow
-from gnnrag.training.run import TrainingRun
 from tests.helpers.language_rows import (
     Letters,
     rival_row,
@@ -98,7 +97,7 @@ def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any
     dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
     config = load_config(TrainLanguageConfig, None, dots)
     training = thoughts_training(config, 0)
-    run = TrainingRun(folder / "run", {}, {})
+    run = TrainingRun(folder / "run", {}, {}, fresh=False, is_main=True)
     return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.chats
 
 

@@ -52,7 +52,7 @@ def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> No
 
 
 def test_a_stopped_training_ends_with_the_figures_and_weights_of_an_undisturbed_one(folder: Path) -> None:
-    more = ["trainer.logging_steps=1", "trainer.save_steps=6", "network.dropout=0.3", "average=0.5"]
+    more = ["trainer.logging_steps=1", "trainer.save_steps=6", "network.dropout=0.3"]
     assert call(folder, "run.name=whole", *more) == 0
     asked = itertools.count(1)
     with pytest.raises(StoppedError):

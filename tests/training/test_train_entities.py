@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, name: str, *more: str) -> int:
-    places = [f"sets.toy.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}"]
+    places = [f"sets.toy.index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
     return run(["train", "gnn", *SMALL, *make_world(folder / "data"), *places, f"run.name={name}", *more])
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, *more: str) -> int:
-    places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}"]
+    places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
     return run(["train", "gnn", *SMALL, *places, *more])
 
 

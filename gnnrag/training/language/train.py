@@ -21,10 +21,9 @@ from gnnrag.llm.local import check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
-from gnnrag.run.rundir import code_version
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext
-from gnnrag.training.hf_trainer import Fitted, RunCallback, arguments, callbacks_of
+from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.language.data import AnyRow, Examples, TrainLanguageConfig, check_language, shown, task_of
 from gnnrag.training.language.scoring import (
     CorpusRetriever,
@@ -78,7 +77,7 @@ class LanguageTraining(RowsTraining):
         self.summary = SUMMARY.format(role=self.role, prompt=self.prompt.name)  # type: ignore[misc]
         self.settings = {**self.settings, "role": self.role}
         self.start = tuned_folder(config.start) if config.start else None
-        self.record = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
+        self.before = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
         corpora = {name: one.inputs for name, one in self.corpora.items()}
         start = file_digest(self.start / RECORD) if self.start else None
         self.inputs = {"rows": self.inputs, "prompt": self.prompt.digest, "corpora": corpora, "start": start}
@@ -97,7 +96,7 @@ class LanguageTraining(RowsTraining):
     @cached_property
     def _base(self) -> tuple[Path, dict[str, Any]]:
         """The folder of the base, and what the record says of it."""
-        start, record = self.config.start, self.record
+        start, record = self.config.start, self.before
         name = self.config.model.base or (str(record.base.get("name")) if record else "")
         files = find_model(name, None, "hf")
         check_causal(files)
@@ -106,14 +105,32 @@ class LanguageTraining(RowsTraining):
             raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
         return files.base, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
-    def keep(self, trainer: Any, fitted: Fitted, folder: Path) -> None:
+    def keep(self, trainer: Any, folder: Path) -> dict[str, Any]:
+        config, prompt, base = self.config, self.prompt, self._base[1]
         model = self.context.accelerator.unwrap_model(trainer.model)
-        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        fitted.facts.update(parameters=count, dropped=dict(self.chats.dropped))
-        model.peft_config["default"].base_model_name_or_path = self._base[1]["name"]
+        model.peft_config["default"].base_model_name_or_path = base["name"]
         model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
         self.chats.tokenizer.save_pretrained(folder)
-        self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
+        rows = [row for one in self.sets.values() for row in one.examples]
+        prompted: dict[str, Any] = {"max_tokens": config.reply_tokens}
+        prompted |= dict.fromkeys(OPTIONS.get(self.role, ()), True)
+        if self.role == "verifier":  # is shown no more passages at once than in its training
+            prompted["window"] = max(len(shown(row)) for row in rows)
+        if config.prompt:  # a file of one's own comes along, so that the folder is complete
+            own = Path(config.prompt)
+            prompted["prompt"] = own.name
+            if own.suffix in (".yaml", ".yml"):
+                shutil.copyfile(own, folder / own.name)
+        facts = {"prompts": {prompt.name: prompt.digest}, "stage": config.stage, "training": to_plain(config)}
+        write_tuned(folder, TunedRecord(self.role, config.kind, base, {"prompted": prompted}, facts))
+        return {
+            "base": Path(base["name"]).name,
+            "stage": config.stage,
+            "teacher": ", ".join(sorted({row.teacher for row in rows if row.teacher})) or "not stated",
+            "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
+            "trained parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+            "rows left out": self.left_out or "none",
+        }
 
     def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
@@ -137,11 +154,11 @@ class LanguageTraining(RowsTraining):
         validation = [example for name, row in drawn for example in examples_of(name, row)]
         examples.dropped.clear()  # only training rows are reported as left out
         training = [example for name, row in self.named_rows("train") for example in examples_of(name, row)]
-        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
+        self.left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
-            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {dropped or 'none'})")
-        if dropped:
-            self.context.on_note(f"training rows left out: {dropped}")
+            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {self.left_out or 'none'})")
+        if self.left_out:
+            self.context.on_note(f"training rows left out: {self.left_out}")
         cls, settings = TRAINERS[config.stage]
         low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
@@ -183,7 +200,7 @@ class LanguageTraining(RowsTraining):
         return {(name, row.id): row for name, one in self.sets.items() for row in one.examples}
 
     # ------------------------------------------------------------------------------------------- report and checkpoint
-    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+    def report(self) -> tuple[Report, dict[str, Any]]:
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
         torch.cuda.empty_cache()  # of the trainer
@@ -209,43 +226,6 @@ class LanguageTraining(RowsTraining):
             return list(await asyncio.gather(*(one(name, row) for name, row in rows)))
         finally:
             await role.close()
-
-    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
-        shutil.copytree(self.best, folder, dirs_exist_ok=True)
-        self._describe(folder, record, fitted)
-
-    def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
-        config, prompt, base = self.config, self.prompt, self._base[1]
-        rows = [row for one in self.sets.values() for row in one.examples]
-        prompted: dict[str, Any] = {"max_tokens": config.reply_tokens}
-        prompted |= dict.fromkeys(OPTIONS.get(self.role, ()), True)
-        if self.role == "verifier":  # is shown no more passages at once than in its training
-            prompted["window"] = max(len(shown(row)) for row in rows)
-        if config.prompt:  # a file of one's own comes along, so that the folder is complete
-            own = Path(config.prompt)
-            prompted["prompt"] = own.name
-            if own.suffix in (".yaml", ".yml"):
-                shutil.copyfile(own, folder / own.name)
-        teachers = sorted({row.teacher for row in rows if row.teacher})
-        known = {
-            "base": Path(base["name"]).name,
-            "stage": config.stage,
-            "teacher": ", ".join(teachers) or "not stated",
-            "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
-            "trained parameters": fitted.facts["parameters"],
-        }
-        dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
-        self.write_card(folder, known, record, dropped)
-        facts = {
-            **record,
-            "prompts": {prompt.name: prompt.digest},
-            "rows": self.inputs["rows"],
-            "dropped": fitted.facts["dropped"],
-            "stage": config.stage,
-            "training": to_plain(config),
-            "commit": code_version(),
-        }
-        write_tuned(folder, TunedRecord(self.role, config.kind, base, {"prompted": prompted}, facts))
 
 
 class VerifierLanguageTraining(LanguageTraining):
