@@ -27,6 +27,7 @@ LEVELS: list[str] = [
     "devices",
     "executors parts types",
     "io session",
+    "networks",
     "llm.providers",
     "index_config",
     "hub",

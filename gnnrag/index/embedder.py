@@ -5,17 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, cached_property, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from shutil import which
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +18,8 @@ import numpy as np
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index_config import EmbedderConfig
-from gnnrag.io import cache_folder, digest, file_digest
+from gnnrag.io import digest, file_digest
+from gnnrag.networks import compiled, openvino_runs, quiet_loading
 from gnnrag.text.normalise import find_words
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
@@ -32,7 +28,6 @@ SHIPPED = ("embedded", "static", "hash")
 FEW = 500  # vectors of calls with at most so many texts are cached: questions meet the same statements again
 _KEPT = 16_384  # vectors in that cache
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
-_DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
 Tokenise = Callable[[list[str]], list[list[int]]]
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (tokens, mask), both (batch, length) int64, to unit rows
 
@@ -255,20 +250,6 @@ def open_encoder(model: str, device: str) -> Any:
         raise ArtefactError(f"index.embedder.model={model!r} cannot be loaded ({problem}): {fix}") from error
 
 
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Hide transformers' progress bar for loading weights, which would overwrite that of the script."""
-    from transformers.utils import logging as transformers_logging
-
-    is_shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_shown:
-            transformers_logging.enable_progress_bar()
-
-
 def uncut_tokeniser(folder: Path) -> Any:
     """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts."""
     from tokenizers import Tokenizer
@@ -327,81 +308,3 @@ def openvino_forward(load: Callable[[], Any], precision: str, weights: str) -> F
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     return forward
-
-
-def has_gpu() -> bool:
-    """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
-    if "torch" not in sys.modules and not any(map(which, _DRIVERS)):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def openvino_runs(backend: str, device: str) -> bool:
-    """Tell whether OpenVINO runs a network, given its settings; `auto`: where it is installed and there is no GPU."""
-    on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
-    return backend == "openvino" or (backend == "auto" and on_cpu and find_spec("openvino") is not None)
-
-
-def compiled(load: Callable[[], Any], name: str, precision: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return a function of (tokens, mask), both int64 of any shape (batch, length); threads that share it take turns.
-
-    `load` gives a torch module and the function that it computes, of tensors. What is converted is kept in
-    `GNNRAG_CACHE`, else `~/.cache/gnnrag`, under `name`, which changes with the weights; then `load` is not called.
-    `precision` is `f32`, or `bf16` on CPUs that have it (others compute in f32). ImportError: no openvino is installed.
-    """
-    import openvino as ov
-
-    path = cache_folder() / "openvino" / f"{name}-{ov.__version__.split('-')[0]}.xml"
-    if not (path.exists() and path.with_suffix(".bin").exists()):
-        module, function = load()
-        _keep(_converted(module, function, ov), path, ov)
-    # Read back even where it was just converted: saving runs transformations that change the last bits.
-    core = openvino_core()
-    network = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
-    request, lock = network.create_infer_request(), threading.Lock()
-
-    def run(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        with lock:
-            return np.array(request.infer([tokens, mask])[network.output(0)], np.float32)
-
-    return run
-
-
-@cache
-def openvino_core() -> Any:
-    """Return this process's one OpenVINO core."""
-    # Each core brings a signal stack that dies with it; cores that end in another order than they began leave a freed
-    # one, and the next signal would be a segmentation fault.
-    import openvino as ov
-
-    return ov.Core()
-
-
-def _converted(module: Any, function: Callable[..., Any], ov: Any) -> Any:
-    import torch
-
-    class Traced(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module.eval()
-
-        def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return function(tokens, mask)  # type: ignore[no-any-return]
-
-    # Two rows of 16 tokens: tracing with one row would bake the batch size in.
-    example = torch.ones(2, 16, dtype=torch.long)
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
-        return ov.convert_model(Traced(), example_input=(example, example))
-
-
-def _keep(network: Any, path: Path, ov: Any) -> None:
-    """Keep the converted model; another process may be doing the same, so write aside and rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=path.parent) as work:
-        new = Path(work) / "model.xml"
-        ov.save_model(network, new, compress_to_fp16=False)
-        for ending in (".bin", ".xml"):
-            new.with_suffix(ending).replace(path.with_suffix(ending))

@@ -3,6 +3,7 @@ import sys
 import numpy as np
 import pytest
 
+from gnnrag import networks
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index import embedder as module
 from gnnrag.index.embedder import HashEmbedder, SentenceEmbedder, make_embedder, model_folder
@@ -96,9 +97,9 @@ class TestBatching:
         assert len(others | {base}) == 5
 
     def test_a_gpu_is_used_where_there_is_one(self, monkeypatch):
-        monkeypatch.setattr(module, "find_spec", lambda name: object())
+        monkeypatch.setattr(networks, "find_spec", lambda name: object())
         for found, wanted in ((True, "torch"), (False, "openvino")):
-            monkeypatch.setattr(module, "has_gpu", lambda found=found: found)
+            monkeypatch.setattr(networks, "has_gpu", lambda found=found: found)
             assert SentenceEmbedder(EmbedderConfig(model="no/model")).backend == wanted
             assert SentenceEmbedder(EmbedderConfig(model="no/model", device="cpu")).backend == "openvino"
 
