@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 
 EXACT_UP_TO = 1 << 16  # vectors, ten seconds; of more, only those in the nearest of faiss's inverted lists are compared
@@ -82,32 +83,24 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
     `threshold` or more, the nearest 19 where there are more. Vectors are of `resolution_text`. Returns positions, the
     seed first and then by degree; disjoint, in the order of their seeds.
     """
-    order = np.lexsort((np.arange(graph.num_entities), -graph.edges.degrees))
-    rank = np.empty(graph.num_entities, dtype=np.int64)
-    rank[order] = np.arange(graph.num_entities)
-    if not len(order):
-        return []
+    order = np.argsort(-graph.edges.degrees, kind="stable").tolist()
+    rank = {entity: i for i, entity in enumerate(order)}
     most = None if len(vectors) <= RESOLVED_EXACTLY_UP_TO else NEIGHBOURS
-    pairs, cosines = near_pairs(vectors, np.arange(len(vectors)), threshold, most)
-    starts = np.searchsorted(pairs[:, 0], np.arange(len(vectors) + 1))
+    pairs, _ = near_pairs(vectors, np.arange(len(vectors)), threshold, most)
+    near = Lists(np.searchsorted(pairs[:, 0], np.arange(len(vectors) + 1)), pairs[:, 1])
     named = zip(graph.names, graph.types, strict=True)
     kinds = ["year" if _YEAR.fullmatch(name.strip()) else kind.casefold() for name, kind in named]
-    assigned = np.zeros(graph.num_entities, dtype=bool)
-    clusters = []
-    for seed in order.tolist():
-        if assigned[seed]:
+    left, clusters = set(order), []
+    for seed in order:
+        if seed not in left:
             continue
-        assigned[seed] = True
-        at = slice(starts[seed], starts[seed + 1])
-        near = [
-            (-cosine, other)
-            for other, cosine in zip(pairs[at, 1].tolist(), cosines[at].tolist(), strict=True)
-            if not assigned[other] and (kinds[seed] == kinds[other] or APART.isdisjoint((kinds[seed], kinds[other])))
+        may_join = [
+            i for i in near[seed].tolist() if kinds[i] == kinds[seed] or APART.isdisjoint((kinds[i], kinds[seed]))
         ]
-        if near:
-            members = sorted((other for _, other in sorted(near)[: MAX_MEMBERS - 1]), key=lambda i: rank[i])
-            assigned[members] = True
-            clusters.append([seed, *members])
+        members = [i for i in may_join if i in left][: MAX_MEMBERS - 1]
+        left -= {seed, *members}
+        if members:
+            clusters.append([seed, *sorted(members, key=rank.__getitem__)])
     return clusters
 
 

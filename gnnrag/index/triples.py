@@ -115,11 +115,9 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
         problem = f"holds no record of any passage; the passages are called {shown}, ..."
         raise DataError(config.path, f"{problem} See data/README.md for what a row must hold")
     records = [value for value in values if value is not None]
-    sizes = {name: sum(len(v.get(name, ())) for v in records) for name in ("relations", "hyperedges")}
+    parts = ("entities", "triples", "relations", "hyperedges")
     return keys, {
-        "entities": sum(len(v["entities"]) for v in records),
-        "triples": sum(len(v["triples"]) for v in records),
-        **{name: size for name, size in sizes.items() if size},
+        **{name: sum(len(v.get(name, ())) for v in records) for name in parts},
         "malformed triples": sum(v["malformed"] for v in records),
         "passages without a record": failed,
         **(work.index.tasks.record("triples") if config.method == "prompted" else {}),
