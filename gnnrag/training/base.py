@@ -89,11 +89,6 @@ class Training(ABC):
 
     # ------------------------------------------------------------------------------------------ settings and data
     @classmethod
-    def settle(cls, config: Any) -> Any:
-        """Return the settings with all defaults written out, so that a checkpoint records what was used."""
-        return config
-
-    @classmethod
     def run_name(cls, config: Any) -> str:
         kept = {key: value for key, value in to_plain(config).items() if key != "run"}
         return f"{cls.prefix}-{digest(kept)[:8]}"
