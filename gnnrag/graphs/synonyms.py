@@ -71,16 +71,11 @@ APART = frozenset({"person", "location", "geo", "year", "date"})  # these types 
 _YEAR = re.compile(r"\d{3,4}")
 
 
-def resolution_text(name: str, kind: str) -> str:
-    """Return what is embedded of an entity: a description would make anything of one topic alike."""
-    return f"{name} ({kind})" if kind else name
-
-
 def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: float = 0.6) -> list[list[int]]:
     """Return the clusters of two or more entities that a curator has to look at, from (num_entities, dim) unit rows.
 
     Entities open clusters by degree, descending, then by position; each takes in the unassigned ones of cosine
-    `threshold` or more, the nearest 19 where there are more. Vectors are of `resolution_text`. Returns positions, the
+    `threshold` or more, the nearest 19 where there are more. Returns positions, the
     seed first and then by degree; disjoint, in the order of their seeds.
     """
     order = np.argsort(-graph.edges.degrees, kind="stable").tolist()

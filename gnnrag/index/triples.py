@@ -23,7 +23,7 @@ from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, build_entity_gr
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
-from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming, resolution_text
+from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.tables import load_arrays
@@ -174,7 +174,8 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
 
 def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction]) -> tuple[KnowledgeGraph, Counts]:
     """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
-    texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
+    # A description would make anything of one topic alike.
+    texts = [f"{name} ({kind})" if kind else name for name, kind in zip(graph.names, graph.types, strict=True)]
     rows, _ = work.embed(texts)
     clusters = candidate_clusters(graph, rows, work.config.knowledge.resolve_threshold)
     tasks = [

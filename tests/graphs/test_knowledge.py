@@ -83,8 +83,3 @@ def test_edges_know_their_relations():
     assert edges.neighbours[1].tolist() == [0, 2, 4] and edges.incident[1].tolist() == [0, 1, 2]
     assert edges.relations_between(4, 1) == edges.relations_between(1, 4) == [3, 4]
     assert edges.relations_between(0, 3) == edges.relations_between(5, 0) == []
-
-
-def test_a_graph_may_be_empty():
-    edges = Edges(np.zeros((0, 2), dtype=np.int32), 2)
-    assert edges.degrees.tolist() == [0, 0] and edges.neighbours[1].tolist() == [] and len(edges) == 0

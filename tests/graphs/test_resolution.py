@@ -6,7 +6,7 @@ import pytest
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs import synonyms
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.synonyms import candidate_clusters, renaming, resolution_text
+from gnnrag.graphs.synonyms import candidate_clusters, renaming
 
 NAMES = ("DEVELOPMENT PLAN", "DEVELOPMENT PLANS", "PLANNING OFFICE", "GRID", "GRID LINES")
 DEGREES = {"DEVELOPMENT PLAN": 9, "DEVELOPMENT PLANS": 4, "PLANNING OFFICE": 6, "GRID": 3, "GRID LINES": 5}
@@ -101,7 +101,6 @@ def test_many_entities_are_blocked_by_their_nearest(monkeypatch):
 
 def test_nothing_to_resolve():
     assert candidate_clusters(fold([Extraction()]), np.zeros((0, 4), np.float32)) == []
-    assert resolution_text("Ada", "person") == "Ada (person)" and resolution_text("Ada", "") == "Ada"
 
 
 def test_merging_unites_passages_aliases_and_relations():
