@@ -100,29 +100,26 @@ def _cut(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
 
 def _global_then_local(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
     """RAPTOR's two levels: a mixture over all nodes, then one inside each of its clusters, on the original vectors."""
-    n = len(layer)
-    out = []
-    for rows in _soft_clusters(layer, config, neighbours=int(np.sqrt(n - 1))):
-        if len(rows) <= config.dim + 1:
-            out.append(rows)
-        else:
-            out += [rows[inner] for inner in _soft_clusters(layer.take(rows), config, neighbours=10)]
-    return out
+    clusters = []
+    for rows in _soft_clusters(layer, config, neighbours=int(np.sqrt(len(layer) - 1))):
+        is_small = len(rows) <= config.dim + 1
+        inner = [np.arange(len(rows))] if is_small else _soft_clusters(layer.take(rows), config, neighbours=10)
+        clusters += [rows[part] for part in inner]
+    return clusters
 
 
 def _soft_clusters(layer: Layer, config: TreeConfig, neighbours: int) -> list[np.ndarray]:
-    """Fit a Gaussian mixture (count by BIC); a node joins the likeliest component, or all above `threshold`."""
+    """Fit a Gaussian mixture; a node joins the likeliest component, or all above `threshold`.
+
+    It has the number of components of lowest BIC, 1 to min(50, n) - 1.
+    """
     points = reduce_vectors(layer.vectors, config.reduction, config.dim, neighbours)
-    posterior = _mixture(points, _best_count(points), _FIT_SEED).predict_proba(points)
+    counts = range(1, min(_MAX_COMPONENTS, len(points)))
+    count = min(counts, key=lambda count: _mixture(points, count, _SEARCH_SEED).bic(points))
+    posterior = _mixture(points, count, _FIT_SEED).predict_proba(points)
     joined = posterior > config.threshold
     joined[np.arange(len(points)), posterior.argmax(axis=1)] = True
     return [rows for column in joined.T if len(rows := np.flatnonzero(column))]
-
-
-def _best_count(points: np.ndarray) -> int:
-    """Return the number of components of lowest BIC, 1 to min(50, n) - 1."""
-    counts = range(1, min(_MAX_COMPONENTS, len(points)))
-    return min(counts, key=lambda count: _mixture(points, count, _SEARCH_SEED).bic(points))
 
 
 def _mixture(points: np.ndarray, count: int, seed: int) -> Any:

@@ -154,12 +154,6 @@ class Reports:
         return self.vectors @ vector if len(self.matrix) else np.zeros(len(self), dtype=np.float32)
 
 
-def report_text(draft: ReportDraft) -> str:
-    """Return a report in full, as prompts show it: title, summary, findings."""
-    findings = "".join(f"\n\n## {f.summary}\n{f.explanation}".rstrip() for f in draft.findings)
-    return f"# {draft.title}\n{draft.summary}{findings}"
-
-
 def embedded_sentences(draft: ReportDraft) -> list[str]:
     """Return what a report's vector is made of: the sentences of its summary, or its title where there are none."""
     return list(dict.fromkeys(split_sentences(draft.summary))) or [draft.title]

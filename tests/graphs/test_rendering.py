@@ -11,11 +11,11 @@ from gnnrag.arrays import Lists
 from gnnrag.graphs.rendering import (
     GraphHits,
     Renderer,
-    classic_passages,
     distinct,
     passages_in_order,
     round_robin,
 )
+from gnnrag.retrievers.knowledge import classic_passages
 from gnnrag.retrievers.lightrag import (
     current_passages,
     own_passages,

@@ -12,7 +12,7 @@ import numpy as np
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
-from gnnrag.index.reports import ENTITY, PASSAGE, RELATION, Reports, report_text
+from gnnrag.index.reports import ENTITY, PASSAGE, RELATION, Reports
 from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.text.sentences import content_words, similarity
 from gnnrag.types import Hit
@@ -71,6 +71,12 @@ def deepest(communities: Communities, max_level: int) -> list[int]:
 
 
 _CITED = 20  # passages that a report without citations, a bucket for instance, stands for
+
+
+def report_text(draft: ReportDraft) -> str:
+    """Return a report in full, as prompts show it: title, summary, findings."""
+    findings = "".join(f"\n\n## {f.summary}\n{f.explanation}".rstrip() for f in draft.findings)
+    return f"# {draft.title}\n{draft.summary}{findings}"
 
 
 class ReportView:
