@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import Edges, KnowledgeGraph
@@ -38,9 +37,6 @@ def test_positions_and_neighbourhoods(graph: KnowledgeGraph) -> None:
     assert graph.edges.degrees.tolist() == [1, 2, 1, 0]
     assert [row.tolist() for row in graph.passage_entities] == [[0, 1, 3], [1, 2]]
     assert [row.tolist() for row in graph.entity_hyperedges] == [[], [0], [0], []]
-    lists = Lists.of([[3, 1], [], [2]])
-    assert [row.tolist() for row in lists] == [[3, 1], [], [2]]
-    assert lists.sizes.tolist() == [2, 0, 1] and len(Lists.of([])) == 0
 
 
 def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph) -> None:
