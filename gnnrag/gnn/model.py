@@ -19,7 +19,7 @@ from torch.nn import functional
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, RankerConfig
-from gnnrag.gnn.edges import GraphBatch
+from gnnrag.gnn.edges import GraphBatch, SortedEdges
 from gnnrag.gnn.layers import RelationalLayer
 
 
@@ -142,7 +142,7 @@ class QueryGNN(nn.Module):
 
     def _propagate(self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor]) -> list[Tensor]:
         """Return the states after each layer, or those that the head reads alone."""
-        edges = batch.visible_edges()
+        edges = SortedEdges(batch.source, batch.relation, batch.target, batch.num_nodes)
         x, hidden = boundary, []
         for i, layer in enumerate(self.layers):
             x = layer(x, rels[i], boundary, edges, batch.owner)
