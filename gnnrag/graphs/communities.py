@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from gnnrag.arrays import Lists
@@ -63,8 +62,7 @@ def find_communities(graph: KnowledgeGraph, profile: str = "fixed", max_size: in
     component, and none outside of it.
     """
     ends = graph.edges.ends
-    links = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(graph.num_entities, graph.num_entities))
-    count, label = connected_components(links, directed=False)
+    count, label = connected_components(graph.edges.neighbours.matrix(graph.num_entities), directed=False)
     components = Lists.grouped(label, np.arange(len(label)), count)
     inner_edges = Lists.grouped(label[ends[:, 0]], np.arange(len(ends)), count)
     is_released, largest = profile == "released", int(np.argmax(components.sizes)) if count else -1

@@ -82,8 +82,7 @@ class HierarchyGraph:
     @cached_property
     def adjacency(self) -> sparse.csr_array:
         """Symmetric 0/1 matrix. Shape (num_nodes, num_nodes), float64."""
-        near, shape = self.neighbours, (self.num_nodes, self.num_nodes)
-        return sparse.csr_array((np.ones(len(near.values)), near.values, near.indptr), shape=shape)
+        return self.neighbours.matrix(self.num_nodes).astype(np.float64)
 
     @cached_property
     def degrees(self) -> np.ndarray:

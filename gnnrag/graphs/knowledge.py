@@ -153,11 +153,9 @@ class KnowledgeGraph:
         """
         relations = []
         for i, (head, tail) in enumerate(self.ends.tolist()):
-            label, text = self.labels[i], self.texts[i]
-            if label and text:
-                relations.append(f"{label}\n{self.names[head]}\n{self.names[tail]}\n{text}")
-            else:
-                relations.append(f"{self.names[head]}\n{text}" if text else self.statement(i))
+            label, text, name = self.labels[i], self.texts[i], self.names[head]
+            said = [label, name, self.names[tail], text] if label else [name, text]
+            relations.append("\n".join(said) if text else self.statement(i))
         described = zip(self.names, self.descriptions, strict=True)
         return {
             "entities": [f"{name}\n{text}" if text else name for name, text in described],

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.io import cache_folder, digest, write_atomic
@@ -88,8 +87,7 @@ def token_sums(texts: Sequence[str], tokenizer: Any, table: np.ndarray) -> np.nd
     vectors of its tokens.
     """
     ids = Lists.of([row.ids for row in tokenizer.encode_batch_fast(texts, add_special_tokens=False)])
-    shape = (len(texts), len(table))
-    sums = sparse.csr_array((np.ones(len(ids.values), np.float32), ids.values, ids.indptr), shape=shape) @ table
+    sums = ids.matrix(len(table)) @ table
     norms = np.sqrt((sums * sums).sum(axis=1))
     for i in np.flatnonzero(norms == 0).tolist():
         sums[i], norms[i] = _like_nothing(texts[i], sums.shape[1]), 1
