@@ -17,7 +17,7 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.text.normalise import cached
+from gnnrag.text.normalise import cached, lower_words
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
@@ -45,14 +45,18 @@ def clean_name(name: str) -> str:
     return " ".join(name.split())[:MAX_NAME].strip()
 
 
-def fold(extractions: Sequence[Extraction], renamed: Mapping[str, str] | None = None) -> KnowledgeGraph:
+def fold(
+    extractions: Sequence[Extraction],
+    renamed: Mapping[str, str] | None = None,
+    sentences: Sequence[Sequence[str]] | None = None,
+) -> KnowledgeGraph:
     """Merge what the passages state, one extraction per passage in corpus order, into one graph.
 
     Names that are equal but for case, and of one type or one without, are one entity; where the extractor says that
     names are ids, equal ones are. An end that no passage lists is an entity without type or description. Hyperedges are
-    those extracted, if there are any, else what joins two or more entities: sentences, or triples written out. They are
-    complete and hence of the highest score. `renamed`: names to the entity they were resolved to; those stated become
-    aliases.
+    those extracted, if there are any, else the sentences that join two or more entities, complete and hence of the
+    highest score: those of the triples, or where triples have predicates, the passages' `sentences`. `renamed`: names
+    to the entity they were resolved to; those stated become aliases.
     """
     renamed = renamed or {}
     spellings: dict[str, _Stated] = defaultdict(_Stated)
@@ -88,7 +92,7 @@ def fold(extractions: Sequence[Extraction], renamed: Mapping[str, str] | None = 
         return position[known_as(name)]
 
     relations = _fold_relations(extractions, at)
-    hyperedges = _fold_hyperedges(extractions, at)
+    hyperedges = _fold_hyperedges(extractions, sentences or [()] * len(extractions), at)
     stated, facts = sorted(relations), [hyperedges[text] for text in sorted(hyperedges)]
     return KnowledgeGraph(
         num_passages=len(extractions),
@@ -165,16 +169,18 @@ def _fold_relations(
     return relations
 
 
-def _fold_hyperedges(extractions: Sequence[Extraction], at: Callable[[str], int]) -> dict[str, _Stated]:
+def _fold_hyperedges(
+    extractions: Sequence[Extraction], sentences: Sequence[Sequence[str]], at: Callable[[str], int]
+) -> dict[str, _Stated]:
     """Return the text of each hyperedge with what was stated; equal texts are one, of all the members stated of them.
 
     Scores and importance are summed over repeats (HyperGraphRAG's merge).
     """
     is_extracted = any(extraction.hyperedges for extraction in extractions)
     merged: dict[str, _Stated] = defaultdict(_Stated)
-    for passage, extraction in enumerate(extractions):
-        for text, score, members in _facts(extraction, is_extracted, at):
-            if members and (text := " ".join(text.split())):
+    for passage, (extraction, spoken) in enumerate(zip(extractions, sentences, strict=True)):
+        for text, score, members in _facts(extraction, is_extracted, spoken, at):
+            if len(members) > (not is_extracted) and (text := " ".join(text.split())):
                 row = merged[text]
                 row.weight += score
                 row.passages.add(passage)
@@ -183,7 +189,7 @@ def _fold_hyperedges(extractions: Sequence[Extraction], at: Callable[[str], int]
 
 
 def _facts(
-    extraction: Extraction, is_extracted: bool, at: Callable[[str], int]
+    extraction: Extraction, is_extracted: bool, sentences: Sequence[str], at: Callable[[str], int]
 ) -> Iterator[tuple[str, float, Mapping[int, float]]]:
     """Yield text, score and members of the hyperedges of one passage."""
     if is_extracted:
@@ -195,8 +201,18 @@ def _facts(
             yield fact.text, fact.score, members
         return
     joined: dict[str, dict[int, float]] = defaultdict(dict)
-    for head, relation, tail in extraction.triples:
+    for head, relation, tail in extraction.triples if extraction.is_sentences else ():
         if clean_name(head) and clean_name(tail):
-            text = relation if extraction.is_sentences else f"{head} {relation.replace('_', ' ')} {tail}"
-            joined[text] |= dict.fromkeys((at(head), at(tail)), FULL_IMPORTANCE)
-    yield from ((text, FULL_SCORE, members) for text, members in joined.items() if len(members) > 1)
+            joined[relation] |= dict.fromkeys((at(head), at(tail)), FULL_IMPORTANCE)
+    forms: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(dict.fromkeys(_names_in(extraction)), key=lambda name: -len(lower_words(name))):
+        forms[lower_words(name)].append(name)
+    for text in () if extraction.is_sentences else sentences:
+        mentions, padded = list[tuple[int, str]](), f" {lower_words(text)} "
+        for form, names in forms.items():
+            if form and (start := padded.find(f" {form} ")) >= 0:
+                mentions += [(start, name) for name in names]
+                # A shorter name inside is none; blanked to the same length, so that positions stay.
+                padded = padded.replace(f" {form} ", f" {'#' * len(form)} ")
+        joined[text] = dict.fromkeys((at(name) for _, name in sorted(mentions)), FULL_IMPORTANCE)
+    yield from ((text, FULL_SCORE, members) for text, members in joined.items())

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-import numpy as np
-
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.text.tokens import TokenCounter
@@ -30,12 +28,6 @@ def round_robin(*rankings: Sequence[T]) -> list[T]:
 def distinct(items: Iterable[T]) -> list[T]:
     """Return the items in order, each once: with chained rankings, the classic fusion."""
     return list(dict.fromkeys(items))
-
-
-def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
-    """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
-    positions = np.flatnonzero(scores >= floor)
-    return positions[np.argsort(-scores[positions], kind="stable")][:k].tolist()
 
 
 def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:

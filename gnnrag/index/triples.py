@@ -153,17 +153,18 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
 @artefact(
-    ("extraction",),
+    lambda config: ("extraction",) if config.extract.is_kb else ("extraction", "text"),
     kind=KnowledgeGraph,
     uses=("knowledge", "embedder", "writers.curator", "writers.summary"),
-    version=7,
+    version=8,
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
     config, extractions, counts = work.config.knowledge, work.read("extraction"), Counter[str]()
-    graph = fold(extractions)
+    sentences = None if work.config.extract.is_kb else [text.sentences for text in work.read("text")]
+    graph = fold(extractions, None, sentences)
     if config.resolve and graph.num_entities:
-        graph, resolved = _resolved(work, graph, extractions)
+        graph, resolved = _resolved(work, graph, extractions, sentences)
         counts.update(resolved)
     if config.description_words is not None:
         graph, shortened = _shortened(work, graph, config.description_words)
@@ -172,7 +173,9 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     return graph, {**sizes, "isolated": int((graph.edges.degrees == 0).sum()), **counts}
 
 
-def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction]) -> tuple[KnowledgeGraph, Counts]:
+def _resolved(
+    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], sentences: Any
+) -> tuple[KnowledgeGraph, Counts]:
     """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
     # A description would make anything of one topic alike.
     texts = [f"{name} ({kind})" if kind else name for name, kind in zip(graph.names, graph.types, strict=True)]
@@ -187,7 +190,7 @@ def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extractio
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
     counts = {"merged": merged, "decided": new, **work.index.tasks.record("curator")}
-    return fold(extractions, renamed), counts
+    return fold(extractions, renamed, sentences), counts
 
 
 def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[KnowledgeGraph, Counts]:

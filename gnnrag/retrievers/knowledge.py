@@ -11,13 +11,19 @@ import numpy as np
 
 from gnnrag.arrays import Lists
 from gnnrag.batching import MicroBatcher
-from gnnrag.graphs.rendering import Renderer, above
+from gnnrag.graphs.rendering import Renderer
 from gnnrag.retrievers.base import Retriever, any_of, query_vectors, rank_in_order
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 _FALLBACK = 20  # passages of the vector search where the graph had nothing
+
+
+def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
+    """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
+    positions = np.flatnonzero(scores >= floor)
+    return positions[np.argsort(-scores[positions], kind="stable")][:k].tolist()
 
 
 def classic_passages(

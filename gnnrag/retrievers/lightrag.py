@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.knowledge import Edges
-from gnnrag.graphs.rendering import GraphHits, Renderer, above, distinct, round_robin
+from gnnrag.graphs.rendering import GraphHits, Renderer, distinct, round_robin
 from gnnrag.parts import part
 from gnnrag.retrievers.base import rank_hits_in_order
-from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever, above
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.types import Query, Ranking
 

@@ -61,7 +61,6 @@ def test_a_threshold_decides_how_soft_gmm_is():
 
 class TestAnchors:
     def run(self, nodes: Layer, **config):
-        """Return the members of each centre, which is the one of the lowest hash among them."""
         clusters = anchor_clusters(nodes, TreeConfig(**{"margin": 0.05, **config}))
         return {min(rows.tolist(), key=lambda i: hash64(f":{nodes.names[i]}")): rows.tolist() for rows in clusters}
 

@@ -142,9 +142,12 @@ class TestHyperedges:
         within = Extraction(hyperedges=tuple(h for row in rows for h in row.hyperedges))
         assert hyperedges(fold([within])) == [("f", 32.0, {"a": 153.0, "b": 150.0, "c": 5.0}, [0])]
 
-    def test_triples_that_join_two_things_are_written_out(self) -> None:
-        row = Extraction(triples=(("Ann", "works_for", "Bob"), ("Ann", "is", "ANN"), (" ", "saw", "Bob")))
-        assert hyperedges(fold([row])) == [("Ann works for Bob", 10.0, {"ANN": 100.0, "Bob": 100.0}, [0])]
+    def test_sentences_that_name_two_things(self) -> None:
+        row = Extraction(("New York City", "New York", "Ada", "ADA", "York"))
+        spoken = ("New York\n\nCity saw Ada and ADA.", "Only Ada here.", "Ada left York for New York City.")
+        found = {text: list(members) for text, _, members, _ in hyperedges(fold([row], None, [spoken]))}
+        assert found.pop("Ada left York for New York City.") == ["ADA", "York", "New York City"], "in order of mention"
+        assert found == {"New York City saw Ada and ADA.": ["New York City", "ADA"]}
 
     def test_joining_sentences_are_used_as_they_are(self) -> None:
         row = Extraction(triples=(("a", "s one", "b"), ("a", "s one", "c"), ("a", "s two", "A")), is_sentences=True)

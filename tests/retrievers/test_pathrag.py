@@ -10,8 +10,8 @@ import pytest
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.rendering import above
 from gnnrag.parts import set_up
+from gnnrag.retrievers.knowledge import above
 from gnnrag.retrievers.pathrag import PathRAGRetriever
 from gnnrag.roles.base import Keywords
 from gnnrag.types import Query, Ranking

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from gnnrag.graphs.rendering import above
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import min_max, rank_hits
 from gnnrag.retrievers.keywords import NamingRole
-from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever, above
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.roles.parsing import Lines, ReplyModel, read_as
