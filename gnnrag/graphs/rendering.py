@@ -111,13 +111,9 @@ class Renderer:
         edges = [edge for a, b in pairwise(nodes) if (edge := self.graph.edges.between(a, b)) is not None]
         return passages_in_order(edges, self.graph.edge_passages)
 
-    def ids(self, passages: Iterable[int]) -> tuple[str, ...]:
-        """Return the ids of passages."""
-        return tuple(self.passages[int(p)].id for p in passages)
-
     def hit(self, kind: Kind, id_: str, text: str, passages: Iterable[int]) -> Hit:
         """Return a graph hit without a score."""
-        return Hit(id_, 0.0, 0, kind, text, self.ids(passages))
+        return Hit(id_, 0.0, 0, kind, text, tuple(self.passages[int(p)].id for p in passages))
 
 
 def _row(**columns: str) -> str:

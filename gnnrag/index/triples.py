@@ -226,21 +226,17 @@ def knowledge_vectors(work: Work) -> tuple[KnowledgeVectors, Counts]:
 
 
 # ------------------------------------------------------------------------------------------------------ message graph
-def _has_facts(config: IndexConfig) -> bool:
-    """Tell whether triples take part, unless rules made them: their relations are sentences, no two of them alike."""
-    return config.extract.method != "offline"
-
-
 def _has_structure(config: IndexConfig) -> bool:
     """Tell whether passages and sentences are nodes: as `index.gnn.structure` says, but never for a knowledge base."""
     return config.gnn.structure and not config.extract.is_kb
 
 
 def _message_inputs(config: IndexConfig) -> list[str]:
-    if not (_has_facts(config) or _has_structure(config)):
+    has_facts = config.extract.method != "offline"  # relations that rules made are sentences, no two of them alike
+    if not (has_facts or _has_structure(config)):
         raise ConfigError("index.gnn.structure=false needs triples: index.extract.method=offline has only sentences")
     needs = ["hierarchy", "titles"] if _has_structure(config) else ["passages"]
-    needs += ["extraction"] if _has_facts(config) else []
+    needs += ["extraction"] if has_facts else []
     return [*needs, "entity_graph"] if config.gnn.synonyms else needs
 
 
@@ -248,7 +244,7 @@ def _message_inputs(config: IndexConfig) -> list[str]:
 def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
     """The message graph: structure of a corpus, facts, or both."""
     facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None
-    if _has_facts(work.config):
+    if "extraction" in _message_inputs(work.config):
         facts = [passage.as_triples() for passage in work.read("extraction")]
         if not any(facts):
             raise DataError(work.index.root, "no passage has triples; the graph of facts needs some")
