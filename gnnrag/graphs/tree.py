@@ -154,6 +154,7 @@ def reduce_vectors(vectors: np.ndarray, method: str, dim: int, neighbours: int) 
 
 Summarise = Callable[[list[list[str]]], list[str]]  # the members of each cluster to its summary
 Embed = Callable[[list[str]], np.ndarray]  # n texts to (n, dim) unit rows
+CountTokens = Callable[[str], int]
 
 
 @dataclass(frozen=True)
@@ -190,12 +191,7 @@ class SummaryTree:
 
 
 def build_tree(
-    leaves: Layer,
-    texts: Sequence[str],
-    config: TreeConfig,
-    summarise: Summarise,
-    embed: Embed,
-    count: Callable[[str], int],
+    leaves: Layer, texts: Sequence[str], config: TreeConfig, summarise: Summarise, embed: Embed, count: CountTokens
 ) -> SummaryTree:
     """Cluster, summarise and embed layer by layer, until a layer has few nodes or nothing gets less.
 

@@ -28,8 +28,6 @@ from gnnrag.io import digest
 from gnnrag.types import Passage
 
 Counts = dict[str, Any]  # of an artefact's record
-
-
 Make = Callable[["Work"], tuple[Any, Counts]]  # returns the value, as `save_arrays` takes it, and counts
 
 
