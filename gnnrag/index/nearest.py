@@ -10,6 +10,7 @@ import lance
 import numpy as np
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared
+_SEGMENTS = 16  # of an index of vectors, above which it is made of all vectors again
 _PROBED = 64  # lists that a query looks into
 _SAMPLE = 10_000  # vectors by which the least cosine is estimated
 _CANDIDATES = 10  # times as many are found as are asked for, and compared exactly
@@ -18,12 +19,13 @@ _CANDIDATES = 10  # times as many are found as are asked for, and compared exact
 def index_vectors(uri: str) -> None:
     """Make the vector index of a table of vectors, or bring it up to date."""
     dataset = lance.dataset(uri)
-    if dataset.describe_indices():
-        dataset.optimize.optimize_indices()
+    indices = dataset.describe_indices()
+    if indices and len(indices[0].segments) < _SEGMENTS:
+        dataset.optimize.optimize_indices(num_indices_to_merge=0)  # new vectors are a segment of their own
         return
     lists = max(1, min(1024, dataset.count_rows() // 256))
     parts = dataset.schema.field("value").type.list_size // 4  # a byte for four numbers
-    dataset.create_index("value", "IVF_PQ", metric="dot", num_partitions=lists, num_sub_vectors=parts)
+    dataset.create_index("value", "IVF_PQ", metric="dot", num_partitions=lists, num_sub_vectors=parts, replace=True)
 
 
 class Nearest:
@@ -41,12 +43,22 @@ class Nearest:
 
         `query` has shape (dim,). The least is that of a sample, and fewer than `count` may be found.
         """
-        query = np.asarray(query, dtype=np.float32)
-        near = self._search(query, _CANDIDATES * count)
-        scores = self.vectors[near] @ query
-        low = float(min((self._sample @ query).min(initial=np.inf), scores.min(initial=np.inf)))
+        near, scores, low = self._compared(query, _CANDIDATES * count)
         order = np.lexsort((near, -scores))[:count]
         return near[order], scores[order].astype(np.float64), low
+
+    def cosines(self, query: np.ndarray, count: int) -> np.ndarray:
+        """Return the cosines of up to `count` of the nearest, and the least cosine for all others. Shape (n,)."""
+        near, scores, low = self._compared(query, count)
+        cosines = np.full(len(self.vectors), low, np.float32)
+        cosines[near] = scores
+        return cosines
+
+    def _compared(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, float]:
+        query = np.asarray(query, dtype=np.float32)
+        near = self._search(query, count)
+        scores = self.vectors[near] @ query
+        return near, scores, float(min((self._sample @ query).min(initial=np.inf), scores.min(initial=np.inf)))
 
     def _search(self, query: np.ndarray, count: int) -> np.ndarray:
         nearest = {"column": "value", "q": query, "k": count, "metric": "dot", "nprobes": _PROBED}

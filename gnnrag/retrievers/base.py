@@ -185,11 +185,3 @@ def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
     texts = [query.text for query in queries if query.vector is None]
     vectors = iter(embedder.encode(texts, is_query=True) if texts else ())
     return np.stack([next(vectors) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
-
-
-def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
-    """Return each query's cosines with all passages, by its own vector or its text's; (num_passages,) for each."""
-    cosines = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
-    return [
-        next(cosines) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
-    ]

@@ -1,5 +1,6 @@
 import numpy as np
 
+from gnnrag.index import nearest
 from gnnrag.index.nearest import Nearest, index_vectors
 from gnnrag.index.tables import ValueTable
 
@@ -19,3 +20,17 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
         approximate, scores, lowest = indexed.search(query, 10)
         assert len(set(approximate.tolist()) & set(near)) >= 7 and approximate[0] == near[0]
         assert scores[0] == cosines[near[0]] and lowest < 0
+        of_all = indexed.cosines(query, 100)
+        assert of_all[near[0]] == cosines[near[0]] and (of_all > of_all.min()).sum() <= 100
+
+
+def test_new_vectors_are_a_segment_of_the_index_until_there_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(nearest, "_SEGMENTS", 2)
+    table, segments = ValueTable(str(tmp_path / "v.lance")), []
+    for part, vectors in enumerate(np.random.default_rng(1).normal(size=(3, 512, 16)).astype(np.float32)):
+        table.add([f"k{part}-{i}" for i in range(512)], vectors)
+        table.flush()
+        index_vectors(table.uri)
+        (index,) = ValueTable(table.uri).dataset.describe_indices()
+        segments.append((len(index.segments), index.num_rows_indexed))
+    assert segments == [(1, 512), (2, 1024), (1, 1536)]
