@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import digest, file_digest
-from gnnrag.roles.tuned.pair_features import VerifierInput
+from gnnrag.roles.tuned.chain_features import VerifierInput
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import SetShare, Use
 from gnnrag.training.rows import RowT, ShownPassage, VerifierRow, read_rows

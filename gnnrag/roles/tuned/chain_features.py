@@ -1,23 +1,44 @@
-"""Features of a candidate passage, given the passages that a chain holds already (a set: their order does not count).
+"""Features of a candidate passage: of itself in a pool, and given the passages that a chain holds already.
 
-They say what a pointwise verifier cannot see: how much of what the chain leaves open the candidate answers, which names
-lead from the chain to the candidate, and whether the candidate only repeats the chain.
+They are of words. A chain is a set: the order of its passages does not count.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from gnnrag.roles.tuned.pair_features import FEATURES, PoolReading, VerifierInput, features_of, sentences_of, stems_of
-from gnnrag.text.normalise import FUNCTION_WORDS, words
+from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
+from gnnrag.types import Passage
 
+_STEM = 5  # letters by which two words count as one: `directed`, `director`
+_WINDOW = 10  # words on either side of a mention that tell why it is mentioned
+_NAME = re.compile(r"\b[^\W\d_a-z][\w'’-]+")  # a word that begins with a capital
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _PHRASE = re.compile(r"[^\W\d_a-z][\w'’.-]*(?:\s+(?:(?:of|the|de|and)\s+)*[^\W\d_a-z][\w'’.-]*)*|\d[\d,.]+\d")
 LONG = 3  # chains of so many passages, and longer ones, share one feature
-STATIC = tuple(FEATURES)
+STATIC = (  # each in [0, 1]
+    *("score", "rank", "first_ranks"),  # of the pool, spread over [0, 1]; two scales of the place in it
+    *("cosine", "cosine_spread", "cosine_rank"),
+    *("in_question", "title_words"),  # the question has the title; share of the title's words that it has
+    *("in_chain", "support"),  # the chain has the title, or names the passage
+    *("named", "named_by_anchor"),  # a passage mentions it; an anchor does: one whose title the question has
+    *("reason", "anchor_reason"),  # the share of the question's words near such a mention: `directed by`
+    *("names_anchor", "back_reason"),  # it mentions an anchor
+    "title_explained",  # share of the title that the question or a start's text has: `South Korea at the Olympics`
+    *("carried", "carried_and_asked"),  # rarity of the rarest name that it shares with a start
+    "anchors",  # how many there are
+    "two_hops",  # two mentions lead to it from an anchor, and no less
+    *("question_cover", "rest_cover", "chain_cover", "best_sentence"),  # shares of words, each by its rarity
+    "twin",  # a better-ranked passage has the same title: a namesake, or another part of the same article
+    "qualified",  # the title's qualifier is a word of the question: `(film)`
+    "length",
+)
 CONDITIONAL = (
     *("start", "one", "two", "more"),  # length of the chain
     "open",  # share of the question's rare words that the chain lacks
@@ -32,115 +53,200 @@ CONDITIONAL = (
 )
 
 
+@dataclass(frozen=True)
+class VerifierInput:
+    """A question, a chain as text, and the pool of passages that is judged."""
+
+    question: str
+    chain: str
+    passages: Sequence[Passage]  # in pool order
+    scores: Sequence[float] = ()  # of the pool, in any scale; empty where they are not known
+    cosines: Sequence[float] = ()  # of the question and each passage; empty where they are not known
+    support: Collection[str] = ()  # ids of the passages that the chain itself says it rests on
+
+
 class ChainReading:
-    """A pool, read once for the features of all chains of its passages."""
+    """A pool of n passages, read once for the features of all chains of its passages.
+
+    Words are stems; `static` has the features that do not depend on a chain, (n, len(STATIC)) float32.
+    """
 
     def __init__(self, shown: VerifierInput) -> None:
-        self.count = len(shown.passages)
-        read = PoolReading(shown)
-        self.static = features_of(read, STATIC)  # (n, len(STATIC))
-        self._read_words(read)
-        self._read_names(read)
-        self._read_phrases(read)
-        self._read_titles(read)
-
-    def _read_words(self, read: PoolReading) -> None:
-        wanted = sorted(read.question_stems)
-        weights = np.array([read.rarity.get(stem, read.rarest) for stem in wanted])
-        self._weights = weights / (weights.sum() or 1.0)  # (stems,)
-        self._has = _table(read.stems, wanted)  # (n, stems): the passage has the stem
-        self._sentences = [_table(mine, wanted) for mine in read.sentences]
-        rest = np.array([stem in read.rest for stem in wanted], dtype=float) * self._weights
-        # In each passage, the sentence with most of the question's words beside titles: its names lead on.
-        self._best = [int(np.argmax(table @ rest)) for table in self._sentences]
-
-    def _read_names(self, read: PoolReading) -> None:
-        passages = read.shown.passages
-        named = [read.new_names(f"{p.title}. {p.text}") for p in passages]
-        best = [read.new_names(sentences_of(p.text)[i]) for p, i in zip(passages, self._best, strict=True)]
+        passages, self.count = shown.passages, len(shown.passages)
+        self._texts = [words(p.text) for p in passages]
+        self._titles = [words(drop_qualifier(p.title)) for p in passages]
+        self._padded = [_padded([*words(p.title), *text]) for p, text in zip(passages, self._texts, strict=True)]
+        asked = words(shown.question)
+        question, chain = stems_of(asked), stems_of(words(shown.chain))
+        stems = [stems_of(text.split()) for text in self._padded]
+        frequency = Counter(stem for mine in stems for stem in mine)
+        names = [_names(f"{p.title}. {p.text}") - question for p in passages]
+        titles = [stems_of(title) for title in self._titles]
         # A name that one passage alone has leads nowhere.
-        shared = Counter(stem for mine in read.stems for stem in mine)
-        names = sorted(name for name in frozenset().union(*named) if shared[name] > 1)
-        self._starts = np.cumsum([0, *[len(table) for table in self._sentences[:-1]]])
-        rarity = np.array([read.rarity.get(name, read.rarest) for name in names]) / (read.rarest or 1.0)
-        has, mine = _table(read.stems, names), _table(named, names)
-        self._name = np.zeros((self.count, self.count))  # rarest name of a's that b has
-        self._sentence_name = np.zeros((self.count, self.count))
-        of_best = _table(best, names)
-        for a in range(self.count):
-            self._name[a] = (has[:, mine[a] > 0] * rarity[mine[a] > 0]).max(1, initial=0.0)
-            self._sentence_name[a] = (has[:, of_best[a] > 0] * rarity[of_best[a] > 0]).max(1, initial=0.0)
-        self._in_sentence = _table([s for mine in read.sentences for s in mine], names) * rarity  # (sentences, names)
-        self._mine, self._mine_best = mine, of_best
-        self._names = np.tanh((mine * rarity) @ has.T / 3.0)
-
-    def _read_phrases(self, read: PoolReading) -> None:
-        found = [words(m) for m in _PHRASE.findall(read.shown.question)]
-        phrases = [f" {' '.join(p)} " for p in found if p and p[0] not in FUNCTION_WORDS]
-        phrases = sorted(set(phrases))
-        self._phrases = np.array([[p in text for p in phrases] for text in read.padded], dtype=float)
-        self._phrases = self._phrases.reshape(self.count, len(phrases))
+        shared = {name for mine in names for name in mine if frequency[name] > 1}
+        words_read = sorted(shared.union(question, chain, *titles))
+        self._columns = {stem: column for column, stem in enumerate(words_read)}
+        self._rarest = math.log(1 + self.count)
+        self._rarity = np.array([math.log(1 + self.count / frequency.get(stem, 1)) for stem in words_read])
+        sentences = [[stems_of(words(s)) for s in _SENTENCE.split(p.text)] for p in passages]
+        self._has = self._table(stems)  # (n, words): the passage has the word
+        self._sentences = self._table([sentence for mine in sentences for sentence in mine])
+        self._starts = np.cumsum([0, *map(len, sentences[:-1])])[: self.count]  # each passage's first sentence
+        self._asked = self._table([question])[0]
+        self._anchors = np.array([bool(t) and _padded(t) in _padded(asked) for t in self._titles], dtype=bool)
+        known = {w for t, inside in zip(self._titles, self._anchors, strict=True) if inside for w in t}
+        self._rest = self._table([stems_of([w for w in asked if w not in known]) or question])[0]
+        self._title = self._table(titles)
+        self._weights = _shares(self._asked * self._rarity)
+        self._read_mentions()
+        self._read_names(names, passages)
+        phrases = [words(phrase) for phrase in _PHRASE.findall(shown.question)]
+        wanted = sorted({_padded(p) for p in phrases if p and p[0] not in FUNCTION_WORDS})
+        self._phrases = np.array([[p in text for p in wanted] for text in self._padded], dtype=float)
+        self._phrases = self._phrases.reshape(self.count, len(wanted))
         weights = np.log1p(self.count / np.maximum(self._phrases.sum(0), 1.0))
         self._phrase_weights = weights / (weights.sum() or 1.0)
+        self._title_shares = _shares(self._title * self._rarity)
+        self._same = np.array([[bool(t) and t == other for other in self._titles] for t in self._titles], dtype=float)
+        self.static = self._static(shown, asked, self._table([chain])[0])
 
-    def _read_titles(self, read: PoolReading) -> None:
+    def _table(self, sets: Sequence[Collection[str]]) -> np.ndarray:
+        """Return 1.0 where a set has a word, else 0.0. Shape (sets, words)."""
+        table = np.zeros((len(sets), len(self._columns)))
+        for row, stems in zip(table, sets, strict=True):
+            row[[self._columns[stem] for stem in stems if stem in self._columns]] = 1.0
+        return table
+
+    def _cover(self, wanted: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """Return the share of the wanted words, (words,), that each row of a table has, each by its rarity."""
+        return table @ _shares(wanted * self._rarity)
+
+    def _best(self, values: np.ndarray) -> np.ndarray:
+        """Return the largest value of each passage's sentences. Shape (n,)."""
+        return np.maximum.reduceat(values, self._starts) if self.count else np.zeros(0)
+
+    def _read_mentions(self) -> None:
+        """Find where passage a mentions the title of b, which is not its own, and the question's words near it."""
         self._mention, self._reason = np.zeros((self.count, self.count)), np.zeros((self.count, self.count))
-        for (a, b), value in read.strength.items():
-            self._mention[a, b], self._reason[a, b] = 1.0, value
-        titles = [stems_of(title) for title in read.titles]
-        every = sorted(frozenset().union(*titles)) if titles else []
-        weights = np.array([read.rarity.get(stem, read.rarest) for stem in every])
-        self._title = _table(titles, every) * weights  # (n, stems of titles)
-        self._title /= np.maximum(self._title.sum(1, keepdims=True), 1e-9)
-        self._title_known, self._title_has = _table([read.question_stems], every)[0], _table(read.stems, every)
-        self._same = np.array([[bool(t) and t == other for other in read.titles] for t in read.titles], dtype=float)
+        for b, title in enumerate(self._titles):
+            for a in range(self.count) if _can_be_told(title) else ():
+                if title == self._titles[a] or _padded(title) not in self._padded[a]:
+                    continue
+                self._mention[a, b], text, size = 1.0, self._texts[a], len(title)
+                places = [i for i in range(len(text) - size + 1) if text[i : i + size] == title]
+                near = [text[max(i - _WINDOW, 0) : i] + text[i + size : i + size + _WINDOW] for i in places]
+                self._reason[a, b] = self._cover(self._rest, self._table([*map(stems_of, near)])).max(initial=0.0)
+
+    def _read_names(self, names: Sequence[frozenset[str]], passages: Sequence[Passage]) -> None:
+        """Compare names, by their rarity; also those of each passage's best sentence, with most of what is asked."""
+        texts = [sentence for p in passages for sentence in _SENTENCE.split(p.text)]
+        asks = np.split(self._sentences @ (self._rest * self._weights), self._starts[1:])
+        best = [int(start) + int(np.argmax(values)) for start, values in zip(self._starts, asks, strict=False)]
+        every = self._table(names) * (self._has.sum(0) > 1)
+        of_best = every * self._table([_names(texts[place]) for place in best])
+        self._rare = self._rarity / (self._rarest or 1.0)
+        self._names, self._best_names = every, of_best
+        self._name, self._sentence_name = self._rarest_shared(every), self._rarest_shared(of_best)
+        self._common = np.tanh((every * self._rare) @ self._has.T / 3.0)
+
+    def _rarest_shared(self, table: np.ndarray) -> np.ndarray:
+        """Return how rare the rarest word is that each row of a table shares with each passage. Shape (rows, n)."""
+        rows = [(self._has * row).max(1, initial=0.0) for row in table * self._rare]
+        return np.array(rows).reshape(len(table), self.count)
+
+    def _static(self, shown: VerifierInput, asked: Sequence[str], chain: np.ndarray) -> np.ndarray:
+        n, titles, anchors = self.count, self._titles, self._anchors
+        places = np.arange(n)
+        head = 1.0 / (1.0 + places)
+        cosine_rank = np.zeros(n)
+        if len(shown.cosines):
+            cosine_rank[np.argsort(-np.asarray(shown.cosines, dtype=np.float64), kind="stable")] = head
+        starts = np.flatnonzero(anchors) if anchors.any() else places[:2]
+        texts = [shown.passages[start].text for start in starts]
+        read = np.maximum(self._table([stems_of(words(text)) for text in texts]), self._asked)
+        carried = self._table([_names(text) for text in texts]) * (1.0 - self._asked)
+        is_self = starts[:, None] == places
+        explained = (read @ self._title.T) / np.maximum(self._title.sum(1), 1.0)
+        leads = self._rarest_shared(carried)
+        explained, leads = (np.where(is_self, 0.0, values).max(0, initial=0.0) for values in (explained, leads))
+        best_sentence = self._best(self._cover(self._rest, self._sentences))
+        near = (anchors @ self._mention > 0) & ~anchors
+        wanted, named = {*asked}, _padded(words(shown.chain))
+        extra = [{*words(p.title)[len(t) :]} - FUNCTION_WORDS for p, t in zip(shown.passages, titles, strict=True)]
+        columns = [
+            _spread(shown.scores, n), 1.0 - np.log1p(places) / math.log(1 + max(n, 50)), head,
+            np.asarray(shown.cosines) if len(shown.cosines) else np.zeros(n), _spread(shown.cosines, n), cosine_rank,
+            anchors, [sum(w in asked for w in t) / max(len(t), 1) for t in titles],
+            [bool(t) and _padded(t) in named for t in titles], [p.id in shown.support for p in shown.passages],
+            (self._mention * head[:, None]).max(0, initial=0.0), self._mention[anchors].max(0, initial=0.0),
+            self._reason.max(0, initial=0.0), self._reason[anchors].max(0, initial=0.0),
+            self._mention[:, anchors].max(1, initial=0.0), self._reason[:, anchors].max(1, initial=0.0),
+            explained, leads, leads * best_sentence,
+            np.full(n, min(1.0, anchors.sum() / 4)), (near @ self._mention > 0) & ~anchors & ~near,
+            *(self._cover(wanted_, self._has) for wanted_ in (self._asked, self._rest, chain)), best_sentence,
+            [bool(t) and t in titles[:i] for i, t in enumerate(titles)], [bool(wanted & e) for e in extra],
+            [math.log1p(len(t)) / math.log(512) for t in self._texts],
+        ]  # fmt: skip
+        return np.clip(np.column_stack([np.asarray(c, np.float64) for c in columns]), 0.0, 1.0).astype(np.float32)
 
     def conditional(self, chain: Sequence[int]) -> np.ndarray:
         """Return features of all passages given a chain, by places. Shape (n, len(CONDITIONAL)), float32."""
         held, n = sorted(chain), self.count
         length = np.zeros((n, LONG + 1))
         length[:, min(len(held), LONG)] = 1.0
-        open_ = self._weights * (1.0 - (self._has[held].max(0) if held else 0.0))
+        known = self._has[held].max(0, initial=0.0)
+        open_ = self._weights * (1.0 - known)
         left = float(open_.sum())
-        gain = self._has @ open_
-        sentence = np.array([(table @ open_).max() for table in self._sentences])
         share = 1.0 / max(left, 1e-9)
+        covers = self._sentences @ open_
+        gain, sentence = self._has @ open_, self._best(covers)
         pairs = [
             self._mention[held], self._reason[held], self._mention[:, held].T, self._reason[:, held].T,
-            self._name[held], self._names[held], self._sentence_name[held], self._name[:, held].T,
+            self._name[held], self._common[held], self._sentence_name[held], self._name[:, held].T,
         ]  # fmt: skip
-        links = [rows.max(0) if held else np.zeros(n) for rows in pairs]
-        explained = np.maximum(self._title_known, self._title_has[held].max(0)) if held else self._title_known
+        links = [rows.max(0, initial=0.0) for rows in pairs]
+        phrases = self._phrase_weights * (1.0 - self._phrases[held].max(0, initial=0.0))
+        phrase_gain, phrases_left = self._phrases @ phrases, float(phrases.sum())
+        carried = [(names[held].max(0, initial=0.0) * self._rare) for names in (self._names, self._best_names)]
         columns = [
             length, np.full(n, left), gain, gain * share, sentence, sentence * share, *links,
-            links[6] * sentence * share, *self._phrase_gains(held), *self._linked(held, open_ * share),
-            self._title @ explained,
-            self._same[held].max(0) if held else np.zeros(n),
+            links[6] * sentence * share,
+            np.full(n, phrases_left), phrase_gain, phrase_gain / max(phrases_left, 1e-9),
+            self._phrases @ self._phrase_weights,
+            *(self._best((self._sentences * row).max(1, initial=0.0) * covers * share) for row in carried),
+            self._title_shares @ np.maximum(self._asked, known), self._same[held].max(0, initial=0.0),
         ]  # fmt: skip
         return np.column_stack(columns).astype(np.float32)
 
-    def _phrase_gains(self, held: Sequence[int]) -> list[np.ndarray]:
-        open_ = self._phrase_weights * (1.0 - (self._phrases[held].max(0) if held else 0.0))
-        left, gain = float(open_.sum()), self._phrases @ open_
-        return [np.full(self.count, left), gain, gain / max(left, 1e-9), self._phrases @ self._phrase_weights]
 
-    def _linked(self, held: Sequence[int], open_: np.ndarray) -> list[np.ndarray]:
-        """Return, per passage, how far one of its sentences has both a name from the chain and what is still asked."""
-        if not held:
-            return [np.zeros(self.count), np.zeros(self.count)]
-        covers = np.concatenate([table @ open_ for table in self._sentences])
-        found = []
-        for names in (self._mine, self._mine_best):
-            carried = names[held].max(0) > 0
-            link = self._in_sentence[:, carried].max(1, initial=0.0)
-            found.append(np.maximum.reduceat(link * covers, self._starts))
-        return found
+def _padded(tokens: Sequence[str]) -> str:
+    return f" {' '.join(tokens)} "
 
 
-def _table(sets: Sequence[frozenset[str]], wanted: Sequence[str]) -> np.ndarray:
-    """Return a table (sets, wanted) of 1.0 where the set has the element, else 0.0."""
-    places = {name: i for i, name in enumerate(wanted)}
-    table = np.zeros((len(sets), len(wanted)))
-    for row, found in zip(table, sets, strict=True):
-        row[[places[name] for name in found if name in places]] = 1.0
-    return table
+def stems_of(tokens: Sequence[str]) -> frozenset[str]:
+    """Return the stems of words: their first `_STEM` letters. Function words are left out."""
+    return frozenset(token[:_STEM] for token in tokens if token not in FUNCTION_WORDS)
+
+
+def _names(text: str) -> frozenset[str]:
+    """Return stems of the names in a text."""
+    return stems_of(words(" ".join(_NAME.findall(text))))
+
+
+def _can_be_told(title: Sequence[str]) -> bool:
+    """Whether a title can be told from an everyday word when another text has it."""
+    return len(title) > 1 or bool(title and len(title[0]) > 3 and title[0] not in FUNCTION_WORDS)
+
+
+def _shares(weights: np.ndarray) -> np.ndarray:
+    """Divide weights by their sum in the last axis; zeros stay."""
+    return weights / np.maximum(weights.sum(-1, keepdims=True), 1e-9)
+
+
+def _spread(values: Sequence[float], count: int) -> np.ndarray:
+    """Scale values to [0, 1], the least to 0 and the greatest to 1; (count,) zeros where there are none."""
+    if not len(values):
+        return np.zeros(count)
+    array = np.asarray(values, dtype=np.float64)
+    width = float(array.max() - array.min())
+    return (array - array.min()) / width if width > 0 else np.ones(count)

@@ -22,10 +22,9 @@ from gnnrag.batching import Worker
 from gnnrag.index.index import Index
 from gnnrag.io import digest
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
+from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading, VerifierInput
 from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained
 from gnnrag.roles.tuned.encoder import NextHop, fits
-from gnnrag.roles.tuned.pair_features import VerifierInput
 from gnnrag.session import Session
 
 CHAIN = "chain"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.roles.tuned.pair_features import FEATURES, PoolReading, VerifierInput, features_of
+from gnnrag.roles.tuned.chain_features import STATIC, ChainReading, VerifierInput
 from gnnrag.types import Passage
 
 PASSAGES = (
@@ -28,12 +28,8 @@ SHOWN = VerifierInput(
 )
 
 
-def pair_features(shown: VerifierInput, names: list[str]) -> np.ndarray:
-    return features_of(PoolReading(shown), names)
-
-
 def feature(name: str, shown: VerifierInput = SHOWN) -> list[float]:
-    return [round(float(v), 6) for v in pair_features(shown, [name])[:, 0]]
+    return [round(float(v), 6) for v in ChainReading(shown).static[:, STATIC.index(name)]]
 
 
 def test_what_question_and_chain_say() -> None:
@@ -68,12 +64,9 @@ def test_scores_and_cosines() -> None:
     assert feature("score", level) == [1.0] * 6
 
 
-def test_all_features_are_shares_in_the_order_asked_for() -> None:
-    names = list(FEATURES)
-    found = pair_features(SHOWN, names)
-    assert found.shape == (6, len(names)) and found.dtype == np.float32
-    assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
-    assert np.array_equal(pair_features(SHOWN, names[::-1]), found[:, ::-1])
-    assert pair_features(VerifierInput("Q", "", ()), names).shape == (0, len(names))
+def test_all_features_are_shares_of_whatever_is_read() -> None:
     odd = (Passage("a", "?!", "..."), Passage("b", "Μεσολόγγι", "希腊的城市。 Ünïcödé"), Passage("c", "The", ""))
-    assert np.isfinite(pair_features(VerifierInput("", "", odd, (1, 2, 3)), names)).all()
+    for shown in (SHOWN, VerifierInput("Q", "", ()), VerifierInput("", "", odd, (1, 2, 3))):
+        static = ChainReading(shown).static
+        assert static.shape == (len(shown.passages), len(STATIC)) and static.dtype == np.float32
+        assert np.isfinite(static).all() and (static >= 0).all() and (static <= 1).all()
