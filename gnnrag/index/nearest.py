@@ -13,7 +13,6 @@ FLAT_UP_TO = 200_000  # vectors: fewer are all compared
 _SEGMENTS = 16  # of an index of vectors, above which it is made of all vectors again
 _PROBED = 64  # lists that a query looks into
 _SAMPLE = 10_000  # vectors by which the least cosine is estimated
-_CANDIDATES = 10  # times as many are found as are asked for, and compared exactly
 
 
 def index_vectors(uri: str) -> None:
@@ -38,27 +37,18 @@ class Nearest:
         for position, key in enumerate(keys):
             self._positions[key].append(position)
 
-    def search(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return positions and cosines (float64) of the nearest, best first and ties by position, and the least cosine.
-
-        `query` has shape (dim,). The least is that of a sample, and fewer than `count` may be found.
-        """
-        near, scores, low = self._compared(query, _CANDIDATES * count)
-        order = np.lexsort((near, -scores))[:count]
-        return near[order], scores[order].astype(np.float64), low
-
     def cosines(self, query: np.ndarray, count: int) -> np.ndarray:
-        """Return the cosines of up to `count` of the nearest, and the least cosine for all others. Shape (n,)."""
-        near, scores, low = self._compared(query, count)
-        cosines = np.full(len(self.vectors), low, np.float32)
-        cosines[near] = scores
-        return cosines
+        """Return the cosines of up to `count` near vectors, and for all others a low one. Shape (n,), float32.
 
-    def _compared(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, float]:
+        `query` has shape (dim,). The low cosine is the least of a sample and of those that are near.
+        """
         query = np.asarray(query, dtype=np.float32)
         near = self._search(query, count)
         scores = self.vectors[near] @ query
-        return near, scores, float(min((self._sample @ query).min(initial=np.inf), scores.min(initial=np.inf)))
+        low = min((self._sample @ query).min(initial=np.inf), scores.min(initial=np.inf))
+        cosines = np.full(len(self.vectors), low, np.float32)
+        cosines[near] = scores
+        return cosines
 
     def _search(self, query: np.ndarray, count: int) -> np.ndarray:
         nearest = {"column": "value", "q": query, "k": count, "metric": "dot", "nprobes": _PROBED}

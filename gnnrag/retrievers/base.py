@@ -16,7 +16,6 @@ from gnnrag.types import Hit, Query, Ranking
 
 if TYPE_CHECKING:
     from gnnrag.index.embedder import Embedder
-    from gnnrag.index.index import Index
 
 ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
 _BLOCK = 128  # scores of which `best_positions` takes the maximum

@@ -11,13 +11,12 @@ from scipy import sparse
 
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.index.nearest import FLAT_UP_TO
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, best_positions, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
 
 _TOLERANCE = 1e-6
-_NEAR = 500  # cosines that are computed where there are more than 200,000 passages
+_NEAR = 500  # passages of a large corpus whose cosines count
 _FEW = 8  # a name or term found in more than this many other passages links none of them
 
 
@@ -51,8 +50,8 @@ class CHGRetriever(Retriever):
     follow_share: float = 0.3  # share of a passage's seed mass that it passes to the next one of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
-    # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs, and of more than 200,000
-    # passages cosines of those that the index of vectors finds
+    # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs, whose
+    # cosines come from the index of vectors
     precision: Literal["auto", "exact", "fast"] = "auto"
 
     reads = ("hierarchy", "titles", "embeddings", "lexical")
@@ -70,20 +69,14 @@ class CHGRetriever(Retriever):
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
         texts = [query.text for query in queries]
         masks = [self.mask(query) for query in queries]
-        vectors = vectors_of(queries, self.index.embedder)
-        cosines = [self._cosines(vector, mask) for vector, mask in zip(vectors, masks, strict=True)]
+        near = _NEAR if self.precision != "exact" and not any(query.filter for query in queries) else 0
+        cosines = [self.index.cosines(vector, near) for vector in vectors_of(queries, self.index.embedder)]
         searches = zip(texts, cosines, self.index.bm25_scores(texts), masks, strict=True)
         seeds = [self._seeds(text, self._prior(dense, lexical, mask)) for text, dense, lexical, mask in searches]
         reset = sparse.hstack([_column(masses, self.graph.num_nodes) for masses in seeds], format="csc")
         scores = self.walk.solve(reset, _TOLERANCE, rows=slice(0, self.graph.num_passages))
         rows = zip(queries, scores.T, masks, strict=True)
         return [rank_passages(row, self.index.ids, query.top_k, "ppr", mask=mask) for query, row, mask in rows]
-
-    def _cosines(self, vector: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """Return the cosines of a query and the passages, of many only the nearest. Shape (num_passages,)."""
-        if mask is None and self.precision != "exact" and len(self.index.ids) > FLAT_UP_TO:
-            return self.index.nearest.cosines(vector, _NEAR)
-        return self.index.passage_vectors @ vector
 
     def _prior(self, dense: np.ndarray, lexical: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Scale scores to [0, 1], raise them to `prior_power`, mix, and apply `section_gain`. Shape (num_passages,).

@@ -44,19 +44,15 @@ class BagIndex:
         titles = ["" if PATH in p.title else p.title for p in passages]
         self.titles = TitleMatcher(self.hierarchy, build_titles(self.hierarchy, titles, subjects))
         self.layout = layout_of([p.id for p in passages], [p.title for p in passages])
+        self.embedder = self
         self.bags = [set(words(p.content)) for p in passages]
-
-    @property
-    def passage_vectors(self) -> np.ndarray:
-        return np.eye(len(self.ids))
-
-    @property
-    def embedder(self) -> BagIndex:
-        return self
 
     def encode(self, texts: list[str], is_query: bool) -> np.ndarray:
         bags = [set(words(text)) for text in texts]
         return np.array([[len(q & b) / (1 + len(q | b)) for b in self.bags] for q in bags]).reshape(len(texts), -1)
+
+    def cosines(self, vector: np.ndarray, near: int) -> np.ndarray:
+        return vector
 
     def bm25_scores(self, texts: list[str]) -> np.ndarray:
         bags = [set(words(text)) for text in texts]

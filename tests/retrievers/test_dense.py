@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gnnrag.parts import set_up
-from gnnrag.retrievers import dense
 from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
@@ -28,6 +27,9 @@ class Vectors:
         self.passage_vectors, self.queries = vectors, queries
         self.ids = [f"p{i:04}" for i in range(len(vectors))]
         self.embedder = SimpleNamespace(encode=self.encode)
+
+    def cosines(self, vector: np.ndarray, near: int) -> np.ndarray:
+        return self.passage_vectors @ vector
 
     def encode(self, texts: list[str], is_query: bool = False) -> np.ndarray:
         assert is_query
@@ -61,19 +63,13 @@ def test_against_numpy(clustered: Any, top_k: int) -> None:
         assert ranking.branch == "cosine"
 
 
-@pytest.mark.parametrize(
-    ("search", "flat_up_to", "is_indexed"), [("auto", 4, False), ("auto", 3, True), ("flat", 3, False)]
-)
-def test_large_corpora_are_searched_by_their_index(
-    search: Any, flat_up_to: int, is_indexed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dense, "FLAT_UP_TO", flat_up_to)
+@pytest.mark.parametrize(("search", "near"), [("auto", 20), ("flat", 0)])
+def test_large_corpora_are_searched_by_their_index(search: Any, near: int) -> None:
     index: Any = Vectors(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))
-    hits = np.array([2, 0]), np.array([0.7, 0.5]), -0.25
-    index.nearest = SimpleNamespace(search=lambda vector, top_k: hits)
+    index.cosines = lambda vector, count: np.array([0.5, -0.25, 0.7, count], np.float32)
     (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
-    assert ranking.ids == (("p0002", "p0000") if is_indexed else ("p0001", "p0000"))
-    assert (ranking.low, ranking.high) == ((-0.25, 0.7) if is_indexed else (0.0, 1.0))
+    assert ranking.ids == (("p0003", "p0002") if near else ("p0002", "p0000"))
+    assert (ranking.low, ranking.high) == (-0.25, near or pytest.approx(0.7))
 
 
 @pytest.mark.parametrize("count", [1, 5, 400, 3000])
