@@ -56,7 +56,6 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
         raise ConfigError("sets: name at least one, as the files in configs/train do")
     context = run_context(script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
-    config = kind.settle(config)
     # The first process of a node makes indexes; the others find them on disk.
     with progress_bar() as advance, context.accelerator.local_main_process_first():
         data = kind.open(config, context, advance)

@@ -38,18 +38,14 @@ class Subgraph:
 class SortedEdges:
     """Edges, (E,) int64 tensors sorted by (target, relation); parallel edges and loops may occur.
 
-    `order` holds the position of each in the batch that was sorted. Messages flow from source to target.
+    Messages flow from source to target.
     """
 
-    def __init__(self, order: Tensor, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> None:
-        self.order, self.source, self.relation, self.target = order, source, relation, target
-        self.num_nodes = num_nodes
-
-    @classmethod
-    def sort(cls, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> SortedEdges:
+    def __init__(self, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> None:
         width = int(relation.max()) + 1 if len(relation) else 1
         order = torch.argsort(target * width + relation, stable=True)
-        return cls(order, source[order], relation[order], target[order], num_nodes)
+        self.source, self.relation, self.target = source[order], relation[order], target[order]
+        self.num_nodes = num_nodes
 
     @cached_property
     def pair_starts(self) -> Tensor:
@@ -61,23 +57,7 @@ class SortedEdges:
     @cached_property
     def reverse(self) -> SortedEdges:
         """The edges turned round, sorted by their sources: what a backward pass sums over."""
-        turned = SortedEdges.sort(self.target, self.relation, self.source, self.num_nodes)
-        turned.order = self.order[turned.order]
-        return turned
-
-    def keep(self, mask: Tensor) -> SortedEdges:
-        """Return the edges whose entry of `mask`, (E,) bool by position in the batch, is true."""
-        kept = self._select(mask[self.order])
-        kept.__dict__["reverse"] = self.reverse._select(mask[self.reverse.order])  # selecting takes no second sort
-        return kept
-
-    def _select(self, mask: Tensor) -> SortedEdges:
-        order, source, relation, target = (t[mask] for t in (self.order, self.source, self.relation, self.target))
-        return SortedEdges(order, source, relation, target, self.num_nodes)
-
-    def to(self, device: torch.device | str) -> SortedEdges:
-        order, source = self.order.to(device), self.source.to(device)
-        return SortedEdges(order, source, self.relation.to(device), self.target.to(device), self.num_nodes)
+        return SortedEdges(self.target, self.relation, self.source, self.num_nodes)
 
 
 @dataclass(frozen=True)
@@ -98,30 +78,15 @@ class GraphBatch:
     seeds: Tensor  # (N, B) weight of each node as a seed, 0 for most
     features: Tensor | None = None  # (N, B, K) of (question, node)
     node_vectors: Tensor | None = None  # (N, F) of the nodes' texts
-    is_kept: Tensor | None = None  # (E,) bool, false: the edge is hidden; None: all are seen
     owner: Tensor | None = None  # (N,) int64 question of each node in the blocks layout
-    edges: SortedEdges | None = None  # where batches share them; see `sorted`
 
     def to_nodes(self, rows: Tensor) -> Tensor:
         """Give every node its question's row: (Q, d) to (1, B, d), which broadcasts, or to (N, 1, d) in blocks."""
         return rows[None] if self.owner is None else rows.index_select(0, self.owner)[:, None]
 
     def to(self, device: torch.device | str) -> GraphBatch:
-        kinds = (Tensor, SortedEdges)
-        values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, kinds)}
+        values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **values)  # type: ignore[arg-type]
-
-    def sorted(self) -> GraphBatch:
-        """Return the batch with its edges sorted; keep it where many batches share a graph (`replace` keeps them)."""
-        if self.edges is not None:
-            return self
-        return replace(self, edges=SortedEdges.sort(self.source, self.relation, self.target, self.num_nodes))
-
-    def visible_edges(self) -> SortedEdges:
-        """Return the sorted edges that are not hidden."""
-        edges = self.sorted().edges
-        assert edges is not None
-        return edges if self.is_kept is None else edges.keep(self.is_kept)
 
 
 def join(parts: Sequence[Subgraph], graphs: Sequence[int] | None = None) -> GraphBatch:

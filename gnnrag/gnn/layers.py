@@ -141,22 +141,6 @@ def _bags(x: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     return functional.embedding_bag(rows, flat, starts, mode="sum").view(-1, *x.shape[1:])
 
 
-class SplitLinear(nn.Linear):
-    """A linear map of concatenated inputs of the given `sizes`, applied to each: `W [a || b] = W_a a + W_b b`.
-
-    Nothing is concatenated, so an input with one row per question need not be repeated for every node.
-    """
-
-    def __init__(self, sizes: list[int], out_features: int) -> None:
-        super().__init__(sum(sizes), out_features)
-        self.sizes = sizes
-
-    def part(self, i: int, x: Tensor) -> Tensor:
-        """Return the contribution of input `i`, without the bias."""
-        start = sum(self.sizes[:i])
-        return functional.linear(x, self.weight[:, start : start + self.sizes[i]])
-
-
 class RelationalLayer(nn.Module):
     """Aggregates messages and the boundary state, then applies linear map, norm, ReLU and residual.
 
@@ -169,12 +153,11 @@ class RelationalLayer(nn.Module):
         d = config.dim
         self.conv, self.shortcut = RelationalConv(config.message, config.aggregate), config.shortcut
         self.relation_projection = nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d))
-        self.linear = SplitLinear([d, d * _PNA_WIDTH if config.aggregate == "pna" else d], d)
+        self.linear = nn.Linear(d * (1 + _PNA_WIDTH) if config.aggregate == "pna" else 2 * d, d)
         self.layer_norm = nn.LayerNorm(d) if config.norm else nn.Identity()
 
     def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: SortedEdges, owner: Tensor | None) -> Tensor:
         """Return the next states, (N, B, d); `rel` comes from `relation_projection`; see `RelationalConv`."""
         received = self.conv(x, rel, boundary, edges, owner)
-        out = self.linear.part(0, x) + self.linear.part(1, received) + self.linear.bias
-        out = functional.relu(self.layer_norm(out))
+        out = functional.relu(self.layer_norm(self.linear(torch.cat([x, received], dim=-1))))
         return out + x if self.shortcut else out

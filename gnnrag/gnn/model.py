@@ -19,8 +19,8 @@ from torch.nn import functional
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, RankerConfig
-from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.layers import RelationalLayer, SplitLinear
+from gnnrag.gnn.edges import GraphBatch, SortedEdges
+from gnnrag.gnn.layers import RelationalLayer
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class QueryGNN(nn.Module):
         check_config(config)
         self.config, self.text_size = config, text_size
         d, late = config.dim, config.fusion in ("late", "both")
-        extra = ([d] if config.node_text else []) + ([len(config.features)] if config.features else [])
+        extra = d * config.node_text + len(config.features)
         if config.layers:
             self.rel_mlp = nn.Linear(text_size, d)
         self.question_mlp = nn.Linear(text_size, d)
@@ -100,24 +100,36 @@ class QueryGNN(nn.Module):
         fuses = config.fusion != "none" and bool(extra)
         if fuses and config.node_text:
             self.node_mlp = nn.Linear(text_size, d)
-        self.has_early = fuses and config.fusion in ("early", "both")
+        self.has_early, self.has_late = fuses and config.fusion in ("early", "both"), fuses and late
         if self.has_early:
-            self.early_in, self.early_out = SplitLinear([d, *extra], d), nn.Linear(d, d)
+            self.early_in, self.early_out = nn.Linear(d + extra, d), nn.Linear(d, d)
         hidden = d * (max(1, config.layers) if config.concat_hidden else 1)
-        self.has_late = fuses and late
-        parts = [hidden, d, *(extra if self.has_late else [])]
         width = d if self.has_late else hidden + d
-        self.head_in, self.head_out = SplitLinear(parts, width), nn.Linear(width, 1)
+        self.head_in = nn.Linear(hidden + d + extra * self.has_late, width)
+        self.head_out = nn.Linear(width, 1)
 
     def forward(self, batch: GraphBatch, query: Tensor | None = None) -> Tensor:
         """Return the logits of all nodes, (N, B); `query`, (Q, d) states, replaces those of `batch.questions`."""
         rels = self._encode_relations(batch.relation_vectors)
         q = self.question_mlp(batch.questions) if query is None else query
-        has_text = hasattr(self, "node_mlp") and batch.node_vectors is not None
-        texts = self.node_mlp(batch.node_vectors)[:, None] if has_text else None
-        boundary = self._boundary(batch, q, texts)
+        extras = self._extras(batch)
+        boundary = batch.seeds[..., None].to(q.dtype) * batch.to_nodes(q)
+        if self.has_early:
+            boundary = self.early_out(functional.relu(self.early_in(torch.cat([boundary, *extras], dim=-1))))
         hidden = self._propagate(batch, boundary, rels)
-        return self._score(batch, hidden, q, texts)
+        asked = batch.to_nodes(q).expand(*boundary.shape[:2], -1)
+        out = self.head_in(torch.cat([*hidden, asked, *(extras if self.has_late else [])], dim=-1))
+        return self.head_out(functional.relu(out)).squeeze(-1)
+
+    def _extras(self, batch: GraphBatch) -> list[Tensor]:
+        """Return what the nodes have besides their states: of their texts, (N, B, d), and features, (N, B, K)."""
+        shape, extras = batch.seeds.shape, []
+        if hasattr(self, "node_mlp"):
+            texts = None if batch.node_vectors is None else self.node_mlp(batch.node_vectors)[:, None]
+            extras.append(batch.seeds.new_zeros(*shape, self.config.dim) if texts is None else texts.expand(*shape, -1))
+        if self.config.features and batch.features is not None:
+            extras.append(batch.features)
+        return extras
 
     def _encode_relations(self, vectors: Tensor) -> list[Tensor]:
         """Return each layer's (R2, d) relation vectors from (R2, F)."""
@@ -128,44 +140,15 @@ class QueryGNN(nn.Module):
         start = self.rel_mlp(vectors)
         return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
 
-    def _extras(self, batch: GraphBatch, linear: SplitLinear, first: int, texts: Tensor | None) -> list[Tensor]:
-        """Return the contributions of texts and features to a linear map; they are its input blocks from `first` on."""
-        added = []
-        if self.config.node_text:
-            if texts is not None:
-                added.append(linear.part(first, texts))
-            first += 1
-        if batch.features is not None and self.config.features:
-            added.append(linear.part(first, batch.features))
-        return added
-
-    def _boundary(self, batch: GraphBatch, q: Tensor, texts: Tensor | None) -> Tensor:
-        seeds = batch.seeds[..., None].to(q.dtype)
-        if not self.has_early:
-            return seeds * batch.to_nodes(q)
-        out = seeds * batch.to_nodes(self.early_in.part(0, q)) + self.early_in.bias
-        for extra in self._extras(batch, self.early_in, 1, texts):
-            out = out + extra
-        return self.early_out(functional.relu(out))
-
     def _propagate(self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor]) -> list[Tensor]:
         """Return the states after each layer, or those that the head reads alone."""
-        edges = batch.visible_edges()
+        edges = SortedEdges(batch.source, batch.relation, batch.target, batch.num_nodes)
         x, hidden = boundary, []
         for i, layer in enumerate(self.layers):
             x = layer(x, rels[i], boundary, edges, batch.owner)
             if self.config.concat_hidden:
                 hidden.append(x)
         return hidden or [x]
-
-    def _score(self, batch: GraphBatch, hidden: list[Tensor], q: Tensor, texts: Tensor | None) -> Tensor:
-        d, weight = self.config.dim, self.head_in.weight
-        out = batch.to_nodes(self.head_in.part(1, q) + self.head_in.bias)
-        for i, x in enumerate(hidden):
-            out = out + functional.linear(x, weight[:, i * d : (i + 1) * d])
-        for extra in self._extras(batch, self.head_in, 2, texts) if self.has_late else []:
-            out = out + extra
-        return self.head_out(functional.relu(out)).squeeze(-1)
 
 
 def check_config(config: GNNConfig) -> None:

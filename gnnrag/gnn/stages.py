@@ -206,9 +206,10 @@ class CompletionTask:
             seeds[query.head, column] = 1.0
         is_kept = torch.ones(len(base.source), dtype=torch.bool, device=device)
         is_kept[torch.from_numpy(self.tables[graph].hidden(queries)).to(device)] = False
+        edges = {name: getattr(base, name)[is_kept] for name in ("source", "relation", "target")}
         vectors = base.relation_vectors[[query.relation for query in queries]]
         features = None if base.features is None else base.features.expand(-1, len(queries), -1)
-        batch = replace(base, seeds=seeds, is_kept=is_kept, questions=vectors, features=features)
+        batch = replace(base, seeds=seeds, questions=vectors, features=features, **edges)
         if self.config.query == "question":
             return model(batch)
         bare: Any = getattr(model, "module", model)
@@ -247,7 +248,7 @@ def rank_of(scores: np.ndarray, tail: int, known: np.ndarray) -> int:
 
 
 def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryGNN) -> GraphBatch:
-    """Return a graph as a sorted batch without questions, its features zero; `relation_vectors` are (2R, F)."""
+    """Return a graph as a batch without questions, its features zero; `relation_vectors` are (2R, F)."""
     source, relation, target = (torch.from_numpy(part) for part in graph.edges)
     vectors = torch.from_numpy(np.ascontiguousarray(relation_vectors, dtype=np.float32))
     width = len(model.config.features)
@@ -260,7 +261,7 @@ def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryG
         questions=torch.zeros(0, vectors.shape[1]),
         seeds=torch.zeros(graph.num_nodes, 1),
         features=torch.zeros(graph.num_nodes, 1, width) if width else None,
-    ).sorted()
+    )
 
 
 # ------------------------------------------------------------------------------------------------- stage 2: retrieval

@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
+from huggingface_hub import ModelCard, ModelCardData
 from transformers import PrinterCallback
 
 from gnnrag.config import read_yaml, to_plain
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.io import digest, read_json, write_atomic, write_json
+from gnnrag.io import digest, read_json, write_json
 from gnnrag.roles.tuned.checkpoint import RECORD
 from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
@@ -32,8 +33,10 @@ from gnnrag.training.hf_trainer import (
     TrainingRun,
     newest_checkpoint,
 )
-from gnnrag.training.report import Report, card_text, write_report
+from gnnrag.training.report import Report, write_report
 from gnnrag.types import OnProgress
+
+CARD = Path(__file__).parent / "card.md.jinja"
 
 
 @dataclass
@@ -85,11 +88,6 @@ class Training(ABC):
         self.parts = self.divide()  # questions that train, validate and report, by set
 
     # ------------------------------------------------------------------------------------------ settings and data
-    @classmethod
-    def settle(cls, config: Any) -> Any:
-        """Return the settings with all defaults written out, so that a checkpoint records what was used."""
-        return config
-
     @classmethod
     def run_name(cls, config: Any) -> str:
         kept = {key: value for key, value in to_plain(config).items() if key != "run"}
@@ -173,8 +171,10 @@ class Training(ABC):
         write_seen(folder, self.seen)
         made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
         shown = {**fitted.card, "steps": fitted.kept_step, "commit": code_version(), **made}
-        text = card_text(self.title, self.summary, shown, self.sizes(), facts, self.run.notes, self.run.licence)
-        write_atomic(folder / "README.md", text)
+        own = {"title": self.title, "summary": self.summary, "notes": self.run.notes, "licence": self.run.licence}
+        data = ModelCardData(library_name="gnnrag")
+        card = ModelCard.from_template(data, str(CARD), facts=shown, sets=self.sizes(), record=facts, **own)
+        card.save(folder / "README.md")
 
     def sizes(self) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, with its `facts_of`, for the card."""

@@ -13,8 +13,9 @@ from annotated_types import Gt
 from torch import Tensor, nn
 
 from gnnrag.errors import DataError
+from gnnrag.metrics.retrieval import all_at, recall_at
 from gnnrag.retrievers.base import best_positions
-from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
+from gnnrag.retrievers.nexthop import Chain, NextHopRetriever
 from gnnrag.roles.tuned.checkpoint import base_record
 from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
 from gnnrag.training.base import RunContext
@@ -22,7 +23,7 @@ from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import Report
 from gnnrag.training.sets import OpenSet, open_data
-from gnnrag.types import OnProgress, Question
+from gnnrag.types import OnProgress, Query, Question
 
 SUMMARY = (
     "A next-hop encoder of gnnrag: LoRA on the index's own encoder turns a question and the passages read so far into "
@@ -32,7 +33,6 @@ SUMMARY = (
 )
 STAGES = ("embeddings",)
 _DEPTHS = (5, 10, 50)
-HOPS, BEAM = 2, 4  # of the search by which validation and report judge
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
 # The passages that a question of a step is read with (`draw_chain`):
 _NONE = 0.3  # share of questions that are read alone: the first hop
@@ -132,27 +132,19 @@ class EncoderTraining(NetworkTraining):
 
     # ------------------------------------------------------------------------------------------ validation and report
     def measure(self, model: NextHopEncoder, asked: Sequence[tuple[str, str]]) -> Report:
+        """Search as the retriever `nexthop` does."""
         rows: Report = []
         for name, opened in self.sets.items():
             questions = [opened.questions[id_] for of_set, id_ in asked if of_set == name]
-            for question, ids in zip(questions, self.search(model, name, questions), strict=True):
-                rows.append({"set": name, "id": question.id, "metrics": recalls(question, ids)})
+            retriever = NextHopRetriever(temperature=self.config.temperature)
+            retriever.index, retriever.encoder = opened.index, NextHop(opened.index, model, self.rows)
+            rankings = retriever.retrieve([Query(question.text, top_k=max(_DEPTHS)) for question in questions])
+            for question, ranking in zip(questions, rankings, strict=True):
+                gold = set(question.gold)
+                metrics = {f"recall@{k}": recall_at(ranking.ids, gold, k) for k in _DEPTHS}
+                metrics["all@5"] = all_at(ranking.ids, gold, 5)
+                rows.append({"set": name, "id": question.id, "metrics": metrics})
         return rows
-
-    def search(self, model: NextHopEncoder, name: str, questions: Sequence[Question]) -> list[list[str]]:
-        """Return passages of a set's index for its questions, best first, as the retriever `nexthop` has them."""
-        index = self.sets[name].index
-        if not questions:
-            return []
-        work, texts = NextHop(index, model, self.rows), [question.text for question in questions]
-        firsts = work.vectors([(text, ()) for text in texts])
-
-        def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:
-            return work.vectors([(texts[number], chain) for number, chain in asked])
-
-        found = beam_search(index.passage_vectors, firsts, follow, HOPS, BEAM, self.config.temperature)
-        rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
-        return [list(ranking.ids) for ranking in rankings]
 
     def report(self) -> tuple[Report, dict[str, Any]]:
         return super().report()[0], {"keep": self.model.keep.item(), "away": self.model.away.item()}
@@ -170,10 +162,3 @@ def draw_chain(gold: Sequence[int], wrong: Sequence[int], rng: np.random.Generat
             if count > 1 and rng.random() < _SPOILT:
                 chain[int(rng.integers(count))] = int(rng.choice(wrong))
     return tuple(chain)
-
-
-def recalls(question: Question, ids: Sequence[str]) -> dict[str, float]:
-    """Return the share of a question's gold passages among the first 5, 10 and 50, and whether all are within 5."""
-    gold = set(question.gold)
-    found = {f"recall@{k}": len(gold.intersection(ids[:k])) / len(gold) for k in _DEPTHS}
-    return {**found, "all@5": float(gold <= set(ids[:5]))}

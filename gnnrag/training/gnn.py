@@ -46,6 +46,13 @@ class TrainGNNConfig(NetworkConfig):
     losses: LossConfig = field(default_factory=LossConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
 
+    def __post_init__(self) -> None:
+        """Write out the names of all features, and the metric of stage 1."""
+        if self.gnn.mode == "node":
+            self.gnn = replace(self.gnn, features=list(self.gnn.features or NODE_FEATURES))
+        if self.stage == "completion":
+            self.metric = "mrr"
+
 
 @dataclass(frozen=True)
 class GNNSet(OpenSet):
@@ -128,16 +135,6 @@ class GNNTraining(NetworkTraining):
     def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
         super().__init__(config, data[0], fold, context)
         self.pools = pools(data[1], self.parts)
-
-    @classmethod
-    def settle(cls, config: TrainGNNConfig) -> TrainGNNConfig:
-        """Write out the names of all features, and the metric of stage 1."""
-        g = config.gnn
-        if config.stage == "completion":
-            config = replace(config, metric="mrr")
-        if g.mode == "entity":
-            return config
-        return replace(config, gnn=replace(g, features=list(g.features or NODE_FEATURES)))
 
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:

@@ -1,4 +1,4 @@
-"""Reports of trainings on questions that the model has not seen, and model cards."""
+"""Reports of trainings on questions that the model has not seen."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.methods.base import promote
-from gnnrag.metrics.statistics import bootstrap_interval, with_interval
+from gnnrag.metrics.statistics import bootstrap_interval
 
 Report = list[dict[str, Any]]
 Rows = dict[str, dict[str, float]]  # metrics by question
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
-UNSTATED = "not stated by whoever trained it; ask before you pass it on"
 
 
 def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int = TOP) -> dict[str, float]:
@@ -77,49 +76,3 @@ def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str,
             metrics[name] |= {key: interval.mean, f"{key}_ci": [interval.low, interval.high]}
     write_json(path / "metrics.json", metrics)
     return metrics
-
-
-def score_rows(record: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the rows of a model card's evaluation table from a checkpoint's record."""
-    scores = [{"set": "all", "part": "validation", "metric": k, "value": v} for k, v in record["validation"].items()]
-    for name, row in record.get("report", {}).items():
-        for key, value in row.items():
-            if f"{key}_ci" in row:
-                shown = with_interval(value, row[f"{key}_ci"])
-                scores.append({"set": name, "part": "report", "metric": key, "value": shown, "n": row["questions"]})
-    return tuple(scores)
-
-
-def card_text(
-    name: str,
-    summary: str,
-    facts: Mapping[str, Any],
-    data: Sequence[Mapping[str, Any]],
-    record: Mapping[str, Any],
-    notes: Sequence[str],
-    licence: str,
-) -> str:
-    """Return a model card; `data` has a row for each set, `record` the scores, `licence` is that of the weights."""
-    licences = [f"weights: {licence or UNSTATED}", *(f"data, {r['set']}: {r['licence'] or UNSTATED}" for r in data)]
-    parts = [f"# {name}", summary, _items(f"{name}: {value}" for name, value in facts.items())]
-    parts += ["## Licence", _items(licences)]
-    for heading, rows in (("Training data", data), ("Evaluation", score_rows(record))):
-        parts += [f"## {heading}", _table(rows)] if rows else []
-    parts += ["## Notes", _items(notes)] if notes else []
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _items(rows: Iterable[str]) -> str:
-    return "\n".join(f"- {row}" for row in rows)
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [columns, ["---"] * len(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("|", "\\|")

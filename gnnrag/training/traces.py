@@ -7,16 +7,15 @@ writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets a
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from gnnrag import __version__
 from gnnrag.config import Choice, EvaluateConfig, implementation, to_plain
-from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_json, write_jsonl
@@ -30,7 +29,6 @@ from gnnrag.training.rows import DEPTH, ShownPassage, ThoughtsRow, VerifierRow, 
 from gnnrag.types import Query, Question
 
 Row = VerifierRow | ThoughtsRow
-RowT = TypeVar("RowT", VerifierRow, ThoughtsRow)
 RECORDED = ("thoughts", "verifier")
 FAILED = {"thought_failed", "verifier_failed", "verifier_partial", "answer_leak"}  # flags that teach nothing
 BATCH = 64  # questions whose near misses are searched at once
@@ -221,17 +219,6 @@ def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: i
     return misses
 
 
-def distinct(rows: Iterable[RowT]) -> list[RowT]:
-    """Drop rows that repeat another one: the same question, passages and reply."""
-    first: dict[Hashable, RowT] = {}
-    for row in rows:
-        said = tuple(
-            getattr(row, name, None) for name in ("fast", "slow", "sufficient", "earlier", "chain", "selected")
-        )
-        first.setdefault((row.question_id, frozenset(p.id for p in row.passages), said), row)
-    return list(first.values())
-
-
 # --------------------------------------------------------------------------------------------------------- collecting
 def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None = None) -> dict[str, Any]:
     """Run a method with a teacher, and write what it decided as rows into `own.out`; returns what `meta.json` holds.
@@ -255,12 +242,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     run, metrics = evaluate(config, observer, index, data, recorded)
     for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
         observer.on_note(line)
-    return write_recorded(run, config, own, data, index)
-
-
-def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: Dataset, index: Index) -> dict[str, Any]:
-    """Write the rows of a recorded run by role, and `meta.json`; see `collect`. A role without rows has no file."""
-    roles, out = recorded_roles(config), Path(own.out)
+    out = Path(own.out)
     questions = {q.id: q for q in data.questions}
     failed = {p.question_id for p in read_predictions(run) if p.error is not None}
     made = read_json(run / "meta.json")
@@ -280,7 +262,6 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
             counts[decision.role].update(["decisions", *([reason] if reason else [])])
             if not reason:
                 rows[decision.role].append(maker.row(decision))
-    rows = {role: distinct(every) for role, every in rows.items()}
     if not any(rows.values()):
         raise GnnragError(f"no row is left to write to {out} ({counts}); see keep.* in gnnrag/training/traces.py")
     for role in RECORDED:
@@ -295,7 +276,6 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
         **source,
         "teachers": teachers,
         "counts": {role: {**counts[role], "rows": len(rows[role])} for role in roles},
-        "prompts": made["inputs"].get("prompts", {}),
         "settings": to_plain(replace(own, out="")),
         "inputs": made["inputs"],
         "files": {f"{role}.jsonl": file_digest(out / f"{role}.jsonl") for role in roles if rows[role]},

@@ -8,7 +8,6 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.io import write_jsonl
-from gnnrag.training.rows import VerifierRow
 from gnnrag.training.traces import TracesConfig, collect
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 
@@ -61,10 +60,3 @@ def collected(root: Path, out: Path, *more: str, own: tuple[str, ...] = (), llm:
     """Collect traces into `out`; returns what `meta.json` holds."""
     settings = load_config(TracesConfig, None, [f"out={out}", *own])
     return collect(evaluate_config(root, *more, llm=llm), settings)
-
-
-def verifier_row(id_: str = "r", about: str = "q", **more: Any) -> VerifierRow:
-    """Return a row with two passages, of which the first is selected."""
-    shown = [{"id": i, "title": i.upper(), "text": f"text of {i}"} for i in ("a", "b")]
-    plain = {"id": id_, "set": "s", "question_id": about, "question": f"What is {about}?", "passages": shown}
-    return VerifierRow.model_validate(plain | {"chain": "a - r - b", "selected": ["a"], "gold": ["a"]} | more)

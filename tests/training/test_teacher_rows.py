@@ -13,9 +13,9 @@ from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluate import Pipeline
 from gnnrag.training.language.data import reply_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
-from gnnrag.training.traces import Decision, KeepConfig, decisions_of, distinct, verdict_on
+from gnnrag.training.traces import Decision, KeepConfig, decisions_of, verdict_on
 from gnnrag.types import Query, Question
-from tests.helpers.traces import QUESTIONS, collected, evaluate_config, verifier_row, write_set
+from tests.helpers.traces import QUESTIONS, collected, evaluate_config, write_set
 
 GOLD = {id_: set(gold) for id_, _, _, _, gold in QUESTIONS}
 ORACLE = ("roles.thoughts=oracle", "roles.verifier=oracle")
@@ -131,16 +131,3 @@ def test_thoughts_that_helped_are_rows(root: Path, oracle: Path) -> None:
         reply = parse_thoughts(reply_of(row))
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
-
-
-# ------------------------------------------------------------------------------------------------------------ sifting
-def test_a_decision_stays_once() -> None:
-    rows = [
-        verifier_row("1"), verifier_row("2"), verifier_row("3", selected=[]), verifier_row("4", "q2"),
-        verifier_row("5", chain="another"),
-    ]  # fmt: skip
-    assert [row.id for row in distinct(rows)] == ["1", "3", "4", "5"]
-    plain = {"set": "s", "question_id": "q", "question": "Q", "passages": [], "fast": "Who?"}
-    changes: list[dict[str, Any]] = [{}, {"round": 2}, {"slow": "Why?"}, {"earlier": ["x"]}]
-    more = [ThoughtsRow.model_validate({**plain, "id": str(n), **change}) for n, change in enumerate(changes, 1)]
-    assert [row.id for row in distinct(more)] == ["1", "3", "4"]
