@@ -319,13 +319,12 @@ class Index:
         """
         if near and len(self.ids) > FLAT_UP_TO:
             return self.nearest.cosines(vector, near)
-        return self.passage_vectors @ vector
+        return self.passage_vectors @ vector  # alone: the rounding of a matrix-matrix product depends on the batch
 
     def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
         """Cosine of queries and passages, (len(queries), num_passages) float32."""
-        # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
-        return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
+        return np.array([self.cosines(v) for v in vectors], np.float32).reshape(len(queries), len(self.ids))
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

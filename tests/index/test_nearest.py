@@ -25,11 +25,10 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
 
 def test_new_vectors_are_a_segment_of_the_index_until_there_are_many(tmp_path, monkeypatch):
     monkeypatch.setattr(nearest, "_SEGMENTS", 2)
-    table, segments = ValueTable(str(tmp_path / "v.lance")), []
-    for part, vectors in enumerate(np.random.default_rng(1).normal(size=(3, 512, 16)).astype(np.float32)):
-        table.add([f"k{part}-{i}" for i in range(512)], vectors)
+    table, rng = ValueTable(str(tmp_path / "v.lance")), np.random.default_rng(1)
+    for part, segments in enumerate((1, 2, 1)):
+        table.add([f"k{part}-{i}" for i in range(512)], rng.normal(size=(512, 16)).astype(np.float32))
         table.flush()
         index_vectors(table.uri)
         (index,) = ValueTable(table.uri).dataset.describe_indices()
-        segments.append((len(index.segments), index.num_rows_indexed))
-    assert segments == [(1, 512), (2, 1024), (1, 1536)]
+        assert (len(index.segments), index.num_rows_indexed) == (segments, 512 * (part + 1))

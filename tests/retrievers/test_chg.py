@@ -48,15 +48,17 @@ class BagIndex:
         self.bags = [set(words(p.content)) for p in passages]
 
     def encode(self, texts: list[str], is_query: bool) -> np.ndarray:
-        bags = [set(words(text)) for text in texts]
-        return np.array([[len(q & b) / (1 + len(q | b)) for b in self.bags] for q in bags]).reshape(len(texts), -1)
+        return np.array(
+            [[len(q & b) / (1 + len(q | b)) for b in self.bags] for q in map(set, map(words, texts))]
+        ).reshape(len(texts), -1)
 
     def cosines(self, vector: np.ndarray, near: int) -> np.ndarray:
         return vector
 
     def bm25_scores(self, texts: list[str]) -> np.ndarray:
-        bags = [set(words(text)) for text in texts]
-        return np.array([[float(len(q & b)) for b in self.bags] for q in bags]).reshape(len(texts), -1)
+        return np.array([[float(len(q & b)) for b in self.bags] for q in map(set, map(words, texts))]).reshape(
+            len(texts), -1
+        )
 
 
 INDEX = BagIndex(CORPUS)
