@@ -45,13 +45,10 @@ def clustered() -> Any:
     return Vectors(vectors, unit(centres + 0.05 * rng.normal(size=(CLUSTERS, DIM))))
 
 
-def all_queries(top_k: int = 200) -> list[Query]:
-    return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
-
-
 @pytest.mark.parametrize(("top_k", "search", "near"), [(1, "auto", 10), (10, "flat", 0), (5000, "auto", 50_000)])
 def test_against_numpy(clustered: Any, top_k: int, search: Any, near: int) -> None:
-    for i, ranking in enumerate(set_up(DenseRetriever(search=search), index=clustered).retrieve(all_queries(top_k))):
+    queries = [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
+    for i, ranking in enumerate(set_up(DenseRetriever(search=search), index=clustered).retrieve(queries)):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
         best = np.argsort(-scores, kind="stable")[:top_k]
         assert ranking.scores == pytest.approx(scores[best], abs=1e-5)
