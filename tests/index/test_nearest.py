@@ -1,7 +1,6 @@
 import numpy as np
 
 from gnnrag.index import nearest
-from gnnrag.index.nearest import Nearest, index_vectors
 from gnnrag.index.tables import ValueTable
 
 
@@ -12,8 +11,8 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
     table, keys = ValueTable(str(tmp_path / "v.lance")), [f"k{i}" for i in range(4000)]
     table.add(keys, vectors)
     table.flush()
-    index_vectors(table.uri)
-    indexed = Nearest(vectors, ValueTable(table.uri).dataset, keys)
+    nearest.index_vectors(table.uri)
+    indexed = nearest.Nearest(vectors, ValueTable(table.uri).dataset, keys)
     for query in vectors[:20]:
         cosines = vectors @ query
         near = np.lexsort((np.arange(4000), -cosines))[:10].tolist()
@@ -29,6 +28,6 @@ def test_new_vectors_are_a_segment_of_the_index_until_there_are_many(tmp_path, m
     for part, segments in enumerate((1, 2, 1)):
         table.add([f"k{part}-{i}" for i in range(512)], rng.normal(size=(512, 16)).astype(np.float32))
         table.flush()
-        index_vectors(table.uri)
+        nearest.index_vectors(table.uri)
         (index,) = ValueTable(table.uri).dataset.describe_indices()
         assert (len(index.segments), index.num_rows_indexed) == (segments, 512 * (part + 1))
