@@ -65,7 +65,7 @@ class ExtractConfig:
     # prompted; openie: names, then triples; lightrag: described entities and relations; hyper: n-ary facts
     format: Literal["openie", "lightrag", "hyper"] = "openie"
     # prompted: how often the model is asked for what it missed; null: 1, hyper 2, openie 0
-    gleaning: int | None = None
+    gleaning: Annotated[int, Ge(0)] | None = None
     types: list[str] | None = None  # prompted: allowed entity types; null: those of the format
     language: str = "English"  # prompted: of descriptions
     max_failed: float = 0.02  # prompted: a build in which a larger share of passages fails ends with an error
@@ -123,11 +123,9 @@ class CommunityConfig:
 
 @dataclass
 class MessageConfig:
-    """The graph that a graph network passes messages on."""
+    """The graph that a graph network passes messages on; triples of `extract` take part, unless rules made them."""
 
     structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
-    # triples: of `extract`, unless rules made them; auto: triples where there are any, else none
-    facts: Literal["auto", "triples", "none"] = "auto"
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gnnrag import networks
 from gnnrag.devices import device_named
 from gnnrag.errors import ConfigError
-from gnnrag.index import embedder
-from gnnrag.index.embedder import has_gpu
+from gnnrag.networks import has_gpu
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_a_device_that_is_not_there_is_named_with_its_setting() -> None:
 
 
 def test_a_driver_alone_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedder, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(networks, "which", lambda name: f"/usr/bin/{name}")
     assert not has_gpu()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert has_gpu()

@@ -225,7 +225,7 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
 
 def words_of_passages(graphs: QuestionGraphs, view: QuestionView) -> np.ndarray:
     """Tell which of the passages to look at has which wanted word. Shape (len(view.passages), num_words), bool."""
-    spoken = graphs.passage_sentences
+    spoken = graphs.index.hierarchy.passage_sentences
     owner = np.repeat(np.arange(len(view.passages)), spoken.sizes_of(view.passages))
     has = graphs.grounding.stems.presence(spoken.at(view.passages), view.wanted)
     out = np.zeros((len(view.passages), has.shape[1]), dtype=bool)

@@ -67,11 +67,6 @@ class QuestionGraphs:
         return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
 
     @cached_property
-    def passage_sentences(self) -> Lists:
-        """Sentences of each passage in reading order."""
-        return Lists(self.index.hierarchy.passage_indptr.astype(np.int64), self.index.hierarchy.passage_sentences)
-
-    @cached_property
     def passage_entities(self) -> Lists:
         """Entities of each passage, ascending."""
         turned = self._incidence.T.tocsr()
@@ -169,7 +164,7 @@ class QuestionGraphs:
     def _passages(self, walk: np.ndarray) -> np.ndarray:
         """Return the passages to look at, ascending."""
         order = np.argsort(-walk, kind="stable")[: self.sizes.passages]
-        sentences = np.cumsum(np.diff(self.index.hierarchy.passage_indptr)[order])
+        sentences = np.cumsum(self.index.hierarchy.passage_sentences.sizes[order])
         return np.sort(order[: max(int(np.searchsorted(sentences, self.sizes.sentences, side="right")), 1)])
 
     def _nodes(self, passages: np.ndarray, seeds: Seeds) -> np.ndarray:
@@ -179,7 +174,7 @@ class QuestionGraphs:
         keep = np.flatnonzero((shared > 1) & (graph.document_frequency <= self.sizes.hub))
         rarest = keep[np.argsort(graph.document_frequency[keep], kind="stable")][: self.sizes.entities]
         named = seeds.nodes[seeds.nodes < graph.num_entities]
-        sentences = np.concatenate([self.index.hierarchy.sentences_of(p) for p in passages.tolist()])
+        sentences = np.concatenate([self.index.hierarchy.passage_sentences[p] for p in passages.tolist()])
         parts = (rarest, named, graph.first_passage + passages, graph.first_sentence + sentences)
         return np.unique(np.concatenate(parts).astype(np.int64))
 

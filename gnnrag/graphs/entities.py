@@ -92,15 +92,13 @@ class EntityKnowledge:
     graph: EntityGraph
     entity_vectors: np.ndarray  # (num_entities, dim) float32 unit rows
     statement_vectors: np.ndarray  # (num_statements, dim) float32 unit rows
-    fact_statements: np.ndarray | None = None  # (num_facts,) rows, shared within a sentence and head; None: one each
+    fact_statements: np.ndarray  # (num_facts,) rows, shared within a sentence and head
     is_sentences: bool = False  # relations are sentences, not predicates
 
     @cached_property
     def statement_facts(self) -> Lists:
         """The facts of each statement, ascending."""
-        facts = np.arange(len(self.graph.facts))
-        of = facts if self.fact_statements is None else self.fact_statements
-        return Lists.grouped(of, facts, len(self.statement_vectors))
+        return Lists.grouped(self.fact_statements, np.arange(len(self.graph.facts)), len(self.statement_vectors))
 
 
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:

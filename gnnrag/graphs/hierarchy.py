@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any
@@ -37,15 +37,33 @@ class HierarchyGraph:
     one node, and so are equal phrases (case-sensitive); passages are never merged: node i is passage i.
     """
 
-    num_passages: int
     sentences: Sequence[str]
     phrases: Sequence[str]
-    passage_indptr: np.ndarray  # with `passage_sentences`: CSR lists of each passage's sentences
-    passage_sentences: np.ndarray  # positions in `sentences`, in reading order, repeats included
-    sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
-    sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
-    known_names: PhraseNames | None = None  # value of `names`; None: computed on first use
-    known_neighbours: Lists | None = None  # value of `neighbours`, likewise
+    passage_sentences: Lists  # positions in `sentences` of each passage's, in reading order, repeats included
+    sentence_phrases: Lists  # positions in `phrases` of each sentence's, distinct
+    neighbours: Lists  # ids of the neighbours of each node, ascending
+    names: PhraseNames
+
+    @classmethod
+    def joined(
+        cls,
+        sentences: Sequence[str],
+        phrases: Sequence[str],
+        passage_sentences: Lists,
+        sentence_phrases: Lists,
+        keys: Rows[str] | None = None,
+    ) -> HierarchyGraph:
+        """Make the graph of these lists; `keys` are the `phrase_key` of each phrase, None: they are computed."""
+        below, within = passage_sentences.matrix(len(sentences)), sentence_phrases.matrix(len(phrases))
+        blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
+        neighbours = Lists.of_matrix(sparse.block_array(blocks, format="csr"))
+        keys = texts(map(phrase_key, phrases)) if keys is None else keys
+        names = _names_by(keys, neighbours.sizes[len(passage_sentences) + len(sentences) :])
+        return cls(sentences, phrases, passage_sentences, sentence_phrases, neighbours, names)
+
+    @property
+    def num_passages(self) -> int:
+        return len(self.passage_sentences)
 
     @property
     def num_nodes(self) -> int:
@@ -62,16 +80,6 @@ class HierarchyGraph:
         return self.num_passages + len(self.sentences)
 
     @cached_property
-    def neighbours(self) -> Lists:
-        """The neighbours of each node, ascending, by id."""
-        if self.known_neighbours is not None:
-            return self.known_neighbours
-        below = Lists(self.passage_indptr, self.passage_sentences).matrix(len(self.sentences))
-        within = Lists(self.sentence_indptr, self.sentence_phrases).matrix(len(self.phrases))
-        blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
-        return Lists.of_matrix(sparse.block_array(blocks, format="csr"))
-
-    @cached_property
     def adjacency(self) -> sparse.csr_array:
         """Symmetric 0/1 matrix. Shape (num_nodes, num_nodes), float64."""
         near, shape = self.neighbours, (self.num_nodes, self.num_nodes)
@@ -81,23 +89,6 @@ class HierarchyGraph:
     def degrees(self) -> np.ndarray:
         """Number of neighbours of each node. Shape (num_nodes,), int64."""
         return self.neighbours.sizes
-
-    @cached_property
-    def names(self) -> PhraseNames:
-        """Tables to look up phrases by name and by word."""
-        return self.known_names or self.names_by(texts(map(phrase_key, self.phrases)))
-
-    def names_by(self, keys: Rows[str]) -> PhraseNames:
-        """Return the tables to look up phrases by, given the `phrase_key` of each phrase."""
-        split = pc.split_pattern(keys.columns[0], " ")
-        numbers, words = numbered(pc.list_flatten(split))
-        owners = np.repeat(np.arange(len(keys)), np.diff(bounds_of(split)))
-        owners, held = np.divmod(distinct(owners * len(words) + numbers), max(len(words), 1))
-        counts = np.bincount(held, self.degrees[self.first_phrase + owners], len(words)).astype(np.int64)
-        ranks = pc.sort_indices(words).to_numpy()
-        ranks = ranks[int(bool(keys) and words[int(ranks[0])].as_py() == "") :]  # of empty forms
-        order = pc.sort_indices(keys.columns[0]).to_numpy().astype(np.int32)
-        return PhraseNames(keys, order, Rows([words.take(pa.array(ranks))]), counts[ranks])
 
     @property
     def phrase_keys(self) -> Rows[str]:
@@ -115,18 +106,23 @@ class HierarchyGraph:
         at = bisect_left(self.names.words, word)
         return int(self.names.counts[at]) if at < len(self.names.words) and self.names.words[at] == word else 0
 
-    def sentences_of(self, passage: int) -> np.ndarray:
-        """Return the sentences of one passage in reading order, as positions in `sentences`."""
-        return self.passage_sentences[self.passage_indptr[passage] : self.passage_indptr[passage + 1]]
-
-    def phrases_of(self, sentence: int) -> np.ndarray:
-        """Return the phrases of one sentence (a position in `sentences`), as positions in `phrases`."""
-        return self.sentence_phrases[self.sentence_indptr[sentence] : self.sentence_indptr[sentence + 1]]
-
     def passages_with(self, phrase: int) -> list[int]:
         """Return the passages that have a phrase (a position in `phrases`), in corpus order."""
         around = (self.neighbours[sentence].tolist() for sentence in self.neighbours[self.first_phrase + phrase])
         return sorted({p for row in around for p in row if p < self.num_passages})
+
+
+def _names_by(keys: Rows[str], degrees: np.ndarray) -> PhraseNames:
+    """Return the tables for phrases of these forms, each in so many sentences, (num_phrases,)."""
+    split = pc.split_pattern(keys.columns[0], " ")
+    numbers, words = numbered(pc.list_flatten(split))
+    owners = np.repeat(np.arange(len(keys)), np.diff(bounds_of(split)))
+    owners, held = np.divmod(distinct(owners * len(words) + numbers), max(len(words), 1))
+    counts = np.bincount(held, degrees[owners], len(words)).astype(np.int64)
+    ranks = pc.sort_indices(words).to_numpy()
+    ranks = ranks[int(bool(keys) and words[int(ranks[0])].as_py() == "") :]  # of empty forms
+    order = pc.sort_indices(keys.columns[0]).to_numpy().astype(np.int32)
+    return PhraseNames(keys, order, Rows([words.take(pa.array(ranks))]), counts[ranks])
 
 
 _PHRASES = pa.list_(pa.list_(pa.string()))  # of each sentence
@@ -148,7 +144,7 @@ def build_hierarchy(passages: Sequence[PassageText]) -> HierarchyGraph:
 def hierarchy_of(part: Callable[[str], Any]) -> HierarchyGraph:
     """Build the graph from columns of `TEXT` by name; each takes much memory, and is let go before the next is read."""
     in_passages = part("sentences")
-    indptr = bounds_of(in_passages).astype(np.int32)
+    bounds = bounds_of(in_passages)
     spoken, sentences = numbered(pc.list_flatten(in_passages))
     del in_passages
     _, first = np.unique(spoken, return_index=True)
@@ -168,18 +164,13 @@ def hierarchy_of(part: Callable[[str], Any]) -> HierarchyGraph:
     position[order] = np.arange(len(order))
     _, at = np.unique(numbers, return_index=True)
     keys = pc.list_flatten(pc.list_flatten(part("keys"))).take(pa.array(at[order]))
-    sizes = np.bincount(owners, minlength=len(first))
-    graph = HierarchyGraph(
-        num_passages=len(indptr) - 1,
-        sentences=Rows([sentences]),
-        phrases=Rows([phrases.take(pa.array(order, pa.int64()))]),
-        passage_indptr=indptr,
-        passage_sentences=spoken,
-        sentence_indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
-        sentence_phrases=position[values],
+    return HierarchyGraph.joined(
+        Rows([sentences]),
+        Rows([phrases.take(pa.array(order, pa.int64()))]),
+        Lists(bounds, spoken),
+        Lists(np.searchsorted(owners, np.arange(len(first) + 1)), position[values]),
+        Rows([_one_array(keys)]),
     )
-    names = graph.names_by(Rows([_one_array(keys)]))
-    return replace(graph, known_names=names, known_neighbours=graph.neighbours)
 
 
 def numbered(strings: Any) -> tuple[np.ndarray, pa.Array]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
@@ -14,6 +15,7 @@ from gnnrag.text.sentences import beginning
 
 _MAX_WORDS = 12  # longest name looked for
 _ARTICLES = ("the", "a", "an")
+_CAPITALS = re.compile("c(?:[cf]*c)?")  # capitalised words, function words between them
 _TYPO_CONFIDENCE = 0.9  # factor for a match that needed a spelling correction
 
 
@@ -55,10 +57,13 @@ def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> Lin
             if key in titles or graph.phrase_nodes(key):
                 names.append(LinkedName(key, titles.match(key) if key in titles else None))
                 taken[span] = [True] * length
-    for span in _capital_runs(tokens, is_capital, taken):
+    flags = zip(taken, is_capital, is_content, strict=True)
+    marks = "".join("-" if used else "c" if capital else "-" if content else "f" for used, capital, content in flags)
+    for run in _CAPITALS.finditer(marks):
+        span = slice(*run.span())
         if match := _loose_match(tokens[span], titles):
             names.append(LinkedName(" ".join(tokens[span]), match))
-            taken[span] = [True] * (span.stop - span.start)
+            taken[span] = [True] * len(run[0])
     rest = tuple(t for t, content, used in zip(tokens, is_content, taken, strict=True) if content and not used)
     return LinkedQuestion(tuple(names), rest)
 
@@ -73,23 +78,6 @@ def _tokens(text: str) -> tuple[list[str], list[bool]]:
             tokens.append(word)
             is_capital.append(is_marked and word not in FUNCTION_WORDS)
     return tokens, is_capital
-
-
-def _capital_runs(tokens: list[str], is_capital: list[bool], taken: list[bool]) -> Iterator[slice]:
-    """Yield the runs of capitalised words that no name has taken; function words may stand inside a run."""
-    start = 0
-    while start < len(tokens):
-        stop = end = start
-        while (
-            stop < len(tokens)
-            and not taken[stop]
-            and (is_capital[stop] or (stop > start and tokens[stop] in FUNCTION_WORDS))
-        ):
-            stop += 1
-            end = stop if is_capital[stop - 1] else end
-        if end > start:
-            yield slice(start, end)
-        start = max(end, start + 1)
 
 
 def _loose_match(run: list[str], titles: TitleMatcher) -> TitleMatch | None:

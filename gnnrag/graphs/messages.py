@@ -14,7 +14,7 @@ from gnnrag.arrays import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import stems
 from gnnrag.graphs.titles import TitleMatcher
-from gnnrag.text.normalise import drop_qualifier, phrase_key, words
+from gnnrag.text.normalise import phrase_key, words
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,6 @@ class _Triples:
 
 def corpus_graph(
     graph: HierarchyGraph,
-    titles: Sequence[str],
     matcher: TitleMatcher,
     facts: Sequence[Iterable[Fact]] = (),
     similar: Iterable[tuple[str, str]] = (),
@@ -185,12 +184,12 @@ def corpus_graph(
         for head, relation, tail in rows
     ]
     stated = [row for row in stated if row[1] and row[2].strip() and row[3]]
-    titled = [(passage, form) for passage, title in enumerate(titles) for form in _forms(title)]
+    tables = matcher.tables
+    titled = [(passage, tables.forms[form]) for passage, row in enumerate(tables.passage_forms) for form in row]
     # Which passages name which keys: a passage, its sentences, their phrases.
-    passage_of = np.repeat(np.arange(graph.num_passages), np.diff(graph.passage_indptr))
-    phrases = Lists(graph.sentence_indptr, graph.sentence_phrases)
-    holders, named = np.repeat(passage_of, phrases.sizes_of(graph.passage_sentences)), phrases.values
-    named = named[phrases.places(graph.passage_sentences)]
+    passage_of, spoken = graph.passage_sentences.owners, graph.passage_sentences.values
+    phrases = graph.sentence_phrases
+    holders, named = np.repeat(passage_of, phrases.sizes_of(spoken)), phrases.at(spoken)
     known = {key: i for i, key in enumerate(dict.fromkeys(graph.phrase_keys))}
     key_of = np.array([known[key] for key in graph.phrase_keys], dtype=np.int64)
     pairs = np.unique(np.stack([key_of[named], holders], axis=1), axis=0)
@@ -204,12 +203,12 @@ def corpus_graph(
     first_passage, first_sentence = len(position), len(position) + graph.num_passages
 
     edges = _Triples()
-    sentences = first_sentence + graph.passage_sentences
+    sentences = first_sentence + spoken
     edges.add(first_passage + passage_of, CONTAINS, sentences)
     follows = (passage_of[1:] == passage_of[:-1]) & (sentences[1:] != sentences[:-1])
     edges.add(sentences[:-1][follows], NEXT, sentences[1:][follows])
     for passage, form in titled:
-        edges.add(first_passage + passage, TITLED, position[form])
+        edges.add(first_passage + passage, TITLED, position[form], tables.sure[tables.position[form]])
     for name, entity in position.items():
         match = matcher.match(name)
         if match and match.form != name:
@@ -268,7 +267,3 @@ def fact_graph(
     owners, passages = np.array(sorted(where), dtype=np.int64).reshape(-1, 2).T
     incidence = Lists.grouped(owners, passages, len(names))
     return MessageGraph(names, len(stated), 0, relations, triples.reshape(-1, 3), incidence)
-
-
-def _forms(title: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(form for form in (phrase_key(title), phrase_key(drop_qualifier(title))) if form))

@@ -6,7 +6,6 @@ As LightRAG does; its forks PathRAG, MiniRAG and HyperGraphRAG have the `classic
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,26 +36,6 @@ def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
     """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
     positions = np.flatnonzero(scores >= floor)
     return positions[np.argsort(-scores[positions], kind="stable")][:k].tolist()
-
-
-def classic_passages(
-    items: Sequence[int], passages: Lists, neighbours: Lists, neighbour_passages: Lists | None = None
-) -> list[int]:
-    """Rank the passages of entities (best first) as LightRAG did in 2025, and its forks PathRAG and HyperGraphRAG do.
-
-    A passage stands where the first entity that has it does; those of one entity by how many neighbours, of all
-    entities that have the passage, cite them too, then in their own order. Neighbours are one-hop neighbours (PathRAG)
-    or hyperedges (HyperGraphRAG, with `neighbour_passages`).
-    """
-    cited = passages if neighbour_passages is None else neighbour_passages
-    rank: dict[int, int] = {}
-    support: Counter[int] = Counter()
-    for place, item in enumerate(items):
-        citations = Counter(cited.at(neighbours[item]).tolist())
-        for passage in passages[item].tolist():
-            rank.setdefault(passage, place)
-            support[passage] += citations[passage]
-    return sorted(rank, key=lambda passage: (rank[passage], -support[passage]))
 
 
 def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gnnrag.extract.base import Extraction, Triple
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 
 EXACT_UP_TO = 1 << 16  # vectors, ten seconds; of more, only those in the nearest of faiss's inverted lists are compared
@@ -72,44 +71,31 @@ APART = frozenset({"person", "location", "geo", "year", "date"})  # these types 
 _YEAR = re.compile(r"\d{3,4}")
 
 
-def resolution_text(name: str, kind: str) -> str:
-    """Return what is embedded of an entity: a description would make anything of one topic alike."""
-    return f"{name} ({kind})" if kind else name
-
-
 def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: float = 0.6) -> list[list[int]]:
     """Return the clusters of two or more entities that a curator has to look at, from (num_entities, dim) unit rows.
 
     Entities open clusters by degree, descending, then by position; each takes in the unassigned ones of cosine
-    `threshold` or more, the nearest 19 where there are more. Vectors are of `resolution_text`. Returns positions, the
+    `threshold` or more, the nearest 19 where there are more. Returns positions, the
     seed first and then by degree; disjoint, in the order of their seeds.
     """
-    order = np.lexsort((np.arange(graph.num_entities), -graph.edges.degrees))
-    rank = np.empty(graph.num_entities, dtype=np.int64)
-    rank[order] = np.arange(graph.num_entities)
-    if not len(order):
-        return []
+    order = np.argsort(-graph.edges.degrees, kind="stable").tolist()
+    rank = {entity: i for i, entity in enumerate(order)}
     most = None if len(vectors) <= RESOLVED_EXACTLY_UP_TO else NEIGHBOURS
-    pairs, cosines = near_pairs(vectors, np.arange(len(vectors)), threshold, most)
-    starts = np.searchsorted(pairs[:, 0], np.arange(len(vectors) + 1))
+    pairs, _ = near_pairs(vectors, np.arange(len(vectors)), threshold, most)
+    near = Lists(np.searchsorted(pairs[:, 0], np.arange(len(vectors) + 1)), pairs[:, 1])
     named = zip(graph.names, graph.types, strict=True)
     kinds = ["year" if _YEAR.fullmatch(name.strip()) else kind.casefold() for name, kind in named]
-    assigned = np.zeros(graph.num_entities, dtype=bool)
-    clusters = []
-    for seed in order.tolist():
-        if assigned[seed]:
+    left, clusters = set(order), []
+    for seed in order:
+        if seed not in left:
             continue
-        assigned[seed] = True
-        at = slice(starts[seed], starts[seed + 1])
-        near = [
-            (-cosine, other)
-            for other, cosine in zip(pairs[at, 1].tolist(), cosines[at].tolist(), strict=True)
-            if not assigned[other] and (kinds[seed] == kinds[other] or APART.isdisjoint((kinds[seed], kinds[other])))
+        may_join = [
+            i for i in near[seed].tolist() if kinds[i] == kinds[seed] or APART.isdisjoint((kinds[i], kinds[seed]))
         ]
-        if near:
-            members = sorted((other for _, other in sorted(near)[: MAX_MEMBERS - 1]), key=lambda i: rank[i])
-            assigned[members] = True
-            clusters.append([seed, *members])
+        members = [i for i in may_join if i in left][: MAX_MEMBERS - 1]
+        left -= {seed, *members}
+        if members:
+            clusters.append([seed, *sorted(members, key=rank.__getitem__)])
     return clusters
 
 
@@ -121,18 +107,3 @@ def renaming(graph: KnowledgeGraph, groups: Sequence[Sequence[str]]) -> dict[str
         spellings = {s for i in (first, *others) for s in (graph.names[i], *graph.aliases[i])} if others else set()
         renamed |= dict.fromkeys(sorted(spellings - {graph.names[first]}), graph.names[first])
     return renamed
-
-
-def without_loops(extractions: Sequence[Extraction], renamed: Mapping[str, str]) -> list[Extraction]:
-    """Leave out the triples and relations between names that have become one."""
-
-    def is_loop(head: str, tail: str) -> bool:
-        head, tail = " ".join(head.split()), " ".join(tail.split())
-        return head != tail and renamed.get(head, head) == renamed.get(tail, tail)
-
-    cleared = []
-    for extraction in extractions:
-        triples: tuple[Triple, ...] = tuple(t for t in extraction.triples if not is_loop(t[0], t[2]))
-        relations = tuple(r for r in extraction.relations if not is_loop(r.head, r.tail))
-        cleared.append(replace(extraction, triples=triples, relations=relations))
-    return cleared

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -68,22 +67,10 @@ FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a 
 NAMES = pa.list_(pa.struct([("form", pa.string()), ("kinds", pa.uint8()), ("sure", pa.float64())]))
 
 
-def build_titles(
-    graph: HierarchyGraph, titles: Iterable[str], subjects: Iterable[Sequence[Subject]] = ()
-) -> TitleTables:
-    """Collect the names of passages; node i of `graph` is the passage of the i-th title.
-
-    A title is known with and without its parenthetical qualifier; a passage without one, by what its text is about
-    (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it.
-    """
-    rows = [_names(title, row) for title, row in zip(titles, chain(subjects, repeat(())), strict=False)]
-    return title_tables(graph, pa.array(rows, NAMES))
-
-
 def names_of(passage: Passage) -> list[dict[str, Any]]:
-    """Return what a passage is known by, a row of `NAMES`; a path of headings is no title."""
+    """Return what a passage is known by: its title, but a path of headings is none; without one, its subjects."""
     subjects = () if passage.title.strip() else subjects_of(passage.text)
-    return _names("" if PATH in passage.title else passage.title, subjects)
+    return name_rows("" if PATH in passage.title else passage.title, subjects)
 
 
 def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
@@ -126,7 +113,8 @@ def title_tables(graph: HierarchyGraph, rows: Any) -> TitleTables:
     )
 
 
-def _names(title: str, subjects: Iterable[Subject]) -> list[dict[str, Any]]:
+def name_rows(title: str, subjects: Iterable[Subject]) -> list[dict[str, Any]]:
+    """Return rows of `NAMES`: a title with and without its parenthetical qualifier, and what the text is about."""
     bare = drop_qualifier(title)
     kinds = {title: FULL, bare: BARE} if bare != title else {title: FULL | BARE}  # a form takes a while
     names: dict[str, tuple[int, float]] = {}
@@ -162,7 +150,7 @@ class TitleMatcher:
     def __init__(
         self, graph: HierarchyGraph, tables: TitleTables, min_overlap: float = 0.8, min_jaccard: float = 0.4
     ) -> None:
-        self._graph, self._tables = graph, tables
+        self._graph, self.tables = graph, tables
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
 
         def rarity(word: str) -> float:
@@ -173,30 +161,30 @@ class TitleMatcher:
         self.links = lru_cache(_KEPT)(self._find_links)
 
     def __contains__(self, form: str) -> bool:
-        return form in self._tables.position
+        return form in self.tables.position
 
     def is_titled(self, passage: int) -> bool:
         """Tell whether a passage has a title."""
-        return bool(self._tables.is_titled[passage])
+        return bool(self.tables.is_titled[passage])
 
     def passages(self, form: str) -> tuple[int, ...]:
         """Return the passages with this title form, in corpus order."""
-        return tuple(self._tables.form_passages[self._tables.position[form]].tolist())
+        return tuple(self.tables.form_passages[self.tables.position[form]].tolist())
 
     def rarity(self, words: Iterable[str]) -> float:
         """Return how rare the rarest word is among the corpus's phrases, in [0, 1]."""
-        return max(map(self._rarity, words)) / math.log1p(self._tables.num_sentences)
+        return max(map(self._rarity, words)) / math.log1p(self.tables.num_sentences)
 
     def match(self, key: str) -> TitleMatch | None:
         """Return the title that the name with this `phrase_key` stands for; ties go by spelling."""
-        at = self._tables.position.get(key)
-        return self._close(key) if at is None else TitleMatch(key, float(self._tables.sure[at]))
+        at = self.tables.position.get(key)
+        return self._close(key) if at is None else TitleMatch(key, float(self.tables.sure[at]))
 
     def _find_links(self, passage: int) -> tuple[TitleLink, ...]:
         """Return every mention in a passage of something that another passage is about, in reading order."""
-        own_forms, links = {self._tables.forms[i] for i in self._tables.passage_forms[passage].tolist()}, []
-        for sentence in self._graph.sentences_of(passage).tolist():
-            for phrase in self._graph.phrases_of(sentence).tolist():
+        own_forms, links = {self.tables.forms[i] for i in self.tables.passage_forms[passage].tolist()}, []
+        for sentence in self._graph.passage_sentences[passage].tolist():
+            for phrase in self._graph.sentence_phrases[sentence].tolist():
                 key = self._graph.phrase_keys[phrase]
                 match = self.match(key) if key and key not in own_forms else None
                 if match and match.form not in own_forms and self.passages(match.form) != (passage,):
@@ -205,8 +193,8 @@ class TitleMatcher:
 
     def correct(self, word: str) -> str:
         """Return the title word that a misspelt one means: one letter off, two from eight letters on; else the word."""
-        words = self._tables.words
-        if len(word) < 5 or not word.isalpha() or word in self._tables.word_position:
+        words = self.tables.words
+        if len(word) < 5 or not word.isalpha() or word in self.tables.word_position:
             return word
         limit = 1 if len(word) < 8 else 2
         first, last = (bisect_left(words, mark) for mark in (word[0], chr(ord(word[0]) + 1)))
@@ -214,7 +202,7 @@ class TitleMatcher:
         return nearest[0] if nearest else word
 
     def _closest(self, key: str) -> TitleMatch | None:
-        words, tables = content(key.split()), self._tables
+        words, tables = content(key.split()), self.tables
         weights = {word: self._rarity(word) for word in words}
         total = sum(weights.values())
         candidates = self._candidates(weights, total)
@@ -250,8 +238,8 @@ class TitleMatcher:
         return shared
 
     def _forms_with(self, word: str) -> np.ndarray:
-        at = self._tables.word_position.get(word)
-        return np.zeros(0, dtype=np.int32) if at is None else self._tables.word_forms[at]
+        at = self.tables.word_position.get(word)
+        return np.zeros(0, dtype=np.int32) if at is None else self.tables.word_forms[at]
 
 
 @dataclass(frozen=True)

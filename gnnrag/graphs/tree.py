@@ -14,52 +14,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.index_config import TreeConfig
 from gnnrag.io import hash64
 
-_BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
-_DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach
-
-
-def anchor_clusters(
-    vectors: np.ndarray, names: Sequence[str], size: float, margin: float, max_parents: int, salt: str = ""
-) -> list[tuple[int, np.ndarray]]:
-    """Cluster (n, dim) unit rows around centres that their names choose.
-
-    A row is a centre if the hash of `salt` and its name lies in the lowest 1/`size` of the hash range (at least the row
-    of the lowest hash is one). Every other row joins its nearest centre by cosine and up to `max_parents` - 1 others at
-    most `margin` farther, so that an edit changes clusters locally. The search is exact: n^2 * dim / `size`
-    multiply-adds, 1024 * n / `size` cosines in memory. Returns the row of each centre, ascending, with its members in
-    ascending order.
-    """
-    draws = np.array([hash64(f"{salt}:{name}") / 2**64 for name in names])
-    centres = np.flatnonzero(draws < 1.0 / size)
-    if not len(centres):
-        centres = np.array([int(np.argmin(draws))])
-    row, parent = _nearest(vectors, vectors[centres], margin, max_parents)
-    # A centre stays by itself: with near-copies of it as centres too, the first of equals need not be the row itself.
-    is_centre = np.isin(row, centres)
-    parent = np.concatenate([parent[~is_centre], np.arange(len(centres))])
-    row = np.concatenate([row[~is_centre], centres])
-    order = np.lexsort((row, parent))
-    bounds = np.searchsorted(parent[order], np.arange(len(centres) + 1))
-    return [(int(c), row[order][bounds[i] : bounds[i + 1]]) for i, c in enumerate(centres)]
-
-
-def _nearest(
-    vectors: np.ndarray, centres: np.ndarray, margin: float, max_parents: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs of a row and the position of a centre it joins."""
-    rows, parents = [], []
-    for start in range(0, len(vectors), _BLOCK):
-        cosines = np.round(vectors[start : start + _BLOCK] @ centres.T, _DECIMALS)
-        best, lines = cosines.max(axis=1), np.arange(len(cosines))
-        for rank in range(min(max_parents, len(centres))):
-            column = np.argmax(cosines, axis=1)  # the first of equals
-            joined = cosines[lines, column] >= best - margin if rank else np.ones(len(cosines), bool)
-            rows.append(start + lines[joined])
-            parents.append(column[joined])
-            cosines[lines, column] = -np.inf
-    return np.concatenate(rows), np.concatenate(parents)
-
-
 _SEARCH_SEED, _FIT_SEED = 224, 0  # the released ones
 _MAX_DEPTH = 8  # how often a cluster that is too long is clustered again before it is merely cut
 _MAX_COMPONENTS = 50  # exclusive
@@ -70,7 +24,7 @@ class Layer:
     """What clustering may know of the nodes of a layer."""
 
     vectors: np.ndarray  # (n, dim) float32 unit rows
-    names: Sequence[str]  # choose centres: a passage's content hash; of a summary, its cluster's centre's name
+    names: Sequence[str]  # choose centres: a passage's content hash; of a summary, the name of a node of its cluster
     tokens: np.ndarray  # (n,) lengths
 
     def __len__(self) -> int:
@@ -80,100 +34,92 @@ class Layer:
         """Return the layer of these rows."""
         return Layer(self.vectors[rows], [self.names[i] for i in rows.tolist()], self.tokens[rows])
 
-    def joined(self, other: Layer) -> Layer:
-        """Return the layer of the rows of both."""
-        vectors, tokens = (np.concatenate([getattr(of, n) for of in (self, other)]) for n in ("vectors", "tokens"))
-        return Layer(vectors, [*self.names, *other.names], tokens)
+
+def _draws(names: Sequence[str], salt: str) -> np.ndarray:
+    """Return a number in [0, 1) for each name."""
+    return np.array([hash64(f"{salt}:{name}") / 2**64 for name in names])
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Rows of a layer that are summarised together."""
+def anchor_clusters(layer: Layer, config: TreeConfig, salt: str = "") -> list[np.ndarray]:
+    """Cluster a layer around centres that the names of nodes choose, so that an edit changes clusters locally.
 
-    members: np.ndarray  # ascending positions in the layer
-    name: str  # of the summary: that of its centre
+    A node is a centre if the hash of `salt` and its name lies in the lowest 1/`cluster_size` of the hash range; without
+    any, the lowest is. Every other node joins its nearest centre by cosine, and up to `max_parents` - 1 others at most
+    `margin` farther. Returns the members of each centre, ascending.
+    """
+    import faiss
+
+    draws = _draws(layer.names, salt)
+    centres = np.flatnonzero(draws < 1.0 / config.cluster_size)
+    centres = centres if len(centres) else np.array([draws.argmin()])
+    searcher = faiss.IndexFlatIP(layer.vectors.shape[1])
+    searcher.add(layer.vectors[centres])
+    cosines, parents = searcher.search(np.ascontiguousarray(layer.vectors), min(config.max_parents, len(centres)))
+    joins = cosines >= cosines[:, :1] - config.margin
+    # A centre stays by itself: with near-copies of it as centres too, the first of equals need not be the row itself.
+    joins[centres, 1:], parents[centres, 0] = False, np.arange(len(centres))
+    rows, ranks = np.nonzero(joins)
+    return list(Lists.grouped(parents[rows, ranks], rows, len(centres)))
 
 
-def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "") -> list[Cluster]:
-    """Cluster a layer; returns distinct clusters that cover it, ordered by their members.
+def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "", depth: int = 0) -> list[np.ndarray]:
+    """Cluster a layer; returns distinct clusters that cover it, each ascending, ordered by their members.
 
     A cluster of more than one node and more than `cluster_tokens` tokens is clustered again, as released; where that
     ends in the same cluster, or after 8 times, it is cut by length, most central nodes first. `salt` makes the centres
     of one layer differ from those of another.
     """
-    distinct = {cluster.members.tobytes(): cluster for cluster in reversed(_cluster(layer, config, salt))}
-    return sorted(distinct.values(), key=lambda c: c.members.tolist())
+    clusters: set[tuple[int, ...]] = set()
+    for rows in _partition(layer, config, f"{salt}:{depth}"):
+        parts = [np.arange(len(rows))]
+        if len(rows) > 1 and layer.tokens[rows].sum() > config.cluster_tokens:
+            inner, is_same = layer.take(rows), len(rows) == len(layer) and config.cluster != "anchors"
+            is_stuck = is_same or depth + 1 >= _MAX_DEPTH
+            parts = _cut(inner, config) if is_stuck else cluster_layer(inner, config, salt, depth + 1)
+        clusters.update(tuple(rows[part].tolist()) for part in parts)
+    return [np.array(rows) for rows in sorted(clusters)]
 
 
-def _cluster(layer: Layer, config: TreeConfig, salt: str, depth: int = 0) -> list[Cluster]:
-    out = []
-    for cluster in _partition(layer, config, f"{salt}:{depth}"):
-        members = cluster.members
-        if len(members) == 1 or layer.tokens[members].sum() <= config.cluster_tokens:
-            out.append(cluster)
-            continue
-        inner = layer.take(members)
-        is_stuck = len(members) == len(layer) and config.cluster != "anchors"
-        parts = _cut(inner, config, cluster.name) if is_stuck or depth + 1 >= _MAX_DEPTH else None
-        parts = _cluster(inner, config, salt, depth + 1) if parts is None else parts
-        out += [Cluster(members[part.members], part.name) for part in parts]
-    return out
-
-
-def _partition(layer: Layer, config: TreeConfig, salt: str) -> list[Cluster]:
+def _partition(layer: Layer, config: TreeConfig, salt: str) -> list[np.ndarray]:
     """Cluster by the method that the settings name, without regard to length."""
-    n = len(layer)
-    if n < 4:
-        return [Cluster(np.arange(n), min(layer.names))]
-    if config.cluster == "anchors":
-        groups = anchor_clusters(
-            layer.vectors, layer.names, config.cluster_size, config.margin, config.max_parents, salt
-        )
-        return [Cluster(members, layer.names[centre]) for centre, members in groups]
-    rows = _global_then_local(layer, config)
-    return [Cluster(members, min(layer.names[i] for i in members.tolist())) for members in rows]
+    if len(layer) < 4:
+        return [np.arange(len(layer))]
+    return anchor_clusters(layer, config, salt) if config.cluster == "anchors" else _global_then_local(layer, config)
 
 
-def _cut(layer: Layer, config: TreeConfig, name: str) -> list[Cluster]:
+def _cut(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
     """Split by length alone: nodes from the centre outwards, as many to a part as its budget holds, at least one."""
     centre = layer.vectors.mean(axis=0, dtype=np.float64)
-    order = np.lexsort((np.arange(len(layer)), -np.round(layer.vectors @ centre, 6)))
     parts: list[list[int]] = [[]]
-    room = config.cluster_tokens
-    for row in order.tolist():
-        if parts[-1] and layer.tokens[row] > room:
+    for row in np.lexsort((np.arange(len(layer)), -np.round(layer.vectors @ centre, 6))).tolist():
+        if parts[-1] and layer.tokens[[*parts[-1], row]].sum() > config.cluster_tokens:
             parts.append([])
-            room = config.cluster_tokens
         parts[-1].append(row)
-        room -= int(layer.tokens[row])
-    return [Cluster(np.sort(np.array(part)), f"{name}/{i}") for i, part in enumerate(parts)]
+    return [np.sort(part) for part in parts]
 
 
 def _global_then_local(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
     """RAPTOR's two levels: a mixture over all nodes, then one inside each of its clusters, on the original vectors."""
-    n = len(layer)
-    out = []
-    for rows in _soft_clusters(layer, config, neighbours=int(np.sqrt(n - 1))):
-        if len(rows) <= config.dim + 1:
-            out.append(rows)
-        else:
-            out += [rows[inner] for inner in _soft_clusters(layer.take(rows), config, neighbours=10)]
-    return out
+    clusters = []
+    for rows in _soft_clusters(layer, config, neighbours=int(np.sqrt(len(layer) - 1))):
+        is_small = len(rows) <= config.dim + 1
+        inner = [np.arange(len(rows))] if is_small else _soft_clusters(layer.take(rows), config, neighbours=10)
+        clusters += [rows[part] for part in inner]
+    return clusters
 
 
 def _soft_clusters(layer: Layer, config: TreeConfig, neighbours: int) -> list[np.ndarray]:
-    """Fit a Gaussian mixture (count by BIC); a node joins the likeliest component, or all above `threshold`."""
+    """Fit a Gaussian mixture; a node joins the likeliest component, or all above `threshold`.
+
+    It has the number of components of lowest BIC, 1 to min(50, n) - 1.
+    """
     points = reduce_vectors(layer.vectors, config.reduction, config.dim, neighbours)
-    posterior = _mixture(points, _best_count(points), _FIT_SEED).predict_proba(points)
+    counts = range(1, min(_MAX_COMPONENTS, len(points)))
+    count = min(counts, key=lambda count: _mixture(points, count, _SEARCH_SEED).bic(points))
+    posterior = _mixture(points, count, _FIT_SEED).predict_proba(points)
     joined = posterior > config.threshold
     joined[np.arange(len(points)), posterior.argmax(axis=1)] = True
     return [rows for column in joined.T if len(rows := np.flatnonzero(column))]
-
-
-def _best_count(points: np.ndarray) -> int:
-    """Return the number of components of lowest BIC, 1 to min(50, n) - 1."""
-    counts = range(1, min(_MAX_COMPONENTS, len(points)))
-    return min(counts, key=lambda count: _mixture(points, count, _SEARCH_SEED).bic(points))
 
 
 def _mixture(points: np.ndarray, count: int, seed: int) -> Any:
@@ -252,25 +198,26 @@ def build_tree(
     The top layer has at most `dim` + 1 nodes or is number `max_layers`. `summarise` gets member texts of clusters,
     members of equal text once; `embed` is called once a layer.
     """
-    said, tokens, vectors = list(texts), leaves.tokens.tolist(), [leaves.vectors[:0]]
+    said, tokens, vectors = list(texts), leaves.tokens, [leaves.vectors[:0]]
     layer, nodes = leaves, np.arange(len(texts))
     layers, children = [nodes], list[np.ndarray]()
     for number in range(1, config.max_layers + 1):
         clusters = cluster_layer(layer, config, str(number)) if len(nodes) > config.dim + 1 else []
-        joined = [c for c in clusters if len(c.members) > 1 or config.cluster == "gmm"]
+        joined = [rows for rows in clusters if len(rows) > 1 or config.cluster == "gmm"]
         if not joined or len(clusters) >= len(nodes):
             break
-        members = [nodes[c.members] for c in joined]
-        summaries = summarise([list(dict.fromkeys(said[i] for i in rows.tolist())) for rows in members])
+        summaries = summarise([list(dict.fromkeys(said[i] for i in nodes[rows].tolist())) for rows in joined])
+        new, draws = embed(summaries), _draws(layer.names, str(number))
+        names = [layer.names[int(rows[draws[rows].argmin()])] for rows in joined]
         lengths = np.array([count(text) for text in summaries], dtype=np.int64)
-        made = Layer(embed(summaries), [c.name for c in joined], lengths)
-        single = [c.members[0] for c in clusters if len(c.members) == 1 and config.cluster != "gmm"]
-        alone = np.unique(single).astype(np.int64)
-        layer = layer.take(alone).joined(made)
+        alone = np.setdiff1d(np.arange(len(nodes)), np.concatenate(joined))
+        kept = layer.take(alone)
+        layer = Layer(
+            np.concatenate([kept.vectors, new]), [*kept.names, *names], np.concatenate([kept.tokens, lengths])
+        )
+        children += [nodes[rows] for rows in joined]
         nodes = np.concatenate([nodes[alone], len(said) + np.arange(len(joined))])
         layers.append(nodes)
-        said, children = [*said, *summaries], [*children, *members]
-        tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
+        said, tokens, vectors = [*said, *summaries], np.concatenate([tokens, lengths]), [*vectors, new]
     below, above = (Lists.of([row.tolist() for row in rows]) for rows in (layers, children))
-    counts = np.array(tokens, dtype=np.int64)
-    return SummaryTree(len(texts), below, above, counts, said[len(texts) :], np.concatenate(vectors))
+    return SummaryTree(len(texts), below, above, tokens, said[len(texts) :], np.concatenate(vectors))

@@ -39,7 +39,7 @@ def text(work: Work) -> tuple[None, Counts]:
     return None, {}
 
 
-@artefact(("text",), kind=HierarchyGraph, version=7)
+@artefact(("text",), kind=HierarchyGraph, version=8)
 def hierarchy(work: Work) -> tuple[HierarchyGraph, Counts]:
     """The contextual hierarchy graph of MGranRAG."""
     graph = hierarchy_of(lambda part: _of_text(work.index, f"value.{part}"))

@@ -21,17 +21,12 @@ if TYPE_CHECKING:
 LONGEST = 2000  # characters
 _MOST_TOKENS, _DEEPEST = 600, 20  # a parenthesis or a cast counts as eight
 EXAMPLE = "source LIKE 'reports/%' AND date >= '2020-01-01'"
-_KEYWORDS = frozenset(
-    (
-        *("and", "or", "not", "in", "is", "null", "like", "ilike", "escape", "between", "true", "false"),
-        *("distinct", "from", "as"),
-    )
-)
-_TYPES = frozenset(("bigint", "boolean", "date", "double", "float", "int", "integer", "string", "varchar"))
-_FUNCTIONS = frozenset(
-    (
-        *("abs", "cast", "ceil", "coalesce", "contains", "date_part", "ends_with", "floor", "length", "lower", "round"),
-        *("starts_with", "trim", "upper"),
+_KEYWORDS, _TYPES, _FUNCTIONS = (
+    frozenset(words.split())
+    for words in (
+        "and or not in is null like ilike escape between true false distinct from as",
+        "bigint boolean date double float int integer string varchar",
+        "abs cast ceil coalesce contains date_part ends_with floor length lower round starts_with trim upper",
     )
 )
 _TOKEN = re.compile(

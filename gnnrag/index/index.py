@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 RECORD = "record.json"  # of an artefact: settings, tables, counts, seconds
+_FORMAT = 2  # of the files of artefacts
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
 
 
@@ -122,7 +123,7 @@ class Index:
             folder, artefact = self.folder(name), ARTEFACTS[name]
             try:
                 self._values[name] = (
-                    artefact.load(self, folder) if artefact.load else load_arrays(folder, artefact.kind)
+                    artefact.load(self, folder) if artefact.load else load_arrays(folder / "value", artefact.kind)
                 )
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
@@ -182,7 +183,9 @@ class Index:
             return self.table.key
         if name not in self._keys:
             try:
-                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, inputs_of(name, self.config))])
+                self._keys[name] = digest(
+                    [_FORMAT, self._settings(name), *map(self.artefact_key, inputs_of(name, self.config))]
+                )
             except (GnnragError, OSError):
                 if not (known := self._newest(name)):
                     raise
@@ -217,7 +220,7 @@ class Index:
         def write(new: Path) -> dict[str, Any]:
             value, counts = ARTEFACTS[name].make(work)
             if value is not None:
-                save_arrays(new, value)
+                save_arrays(new / "value", value)
             record = {"key": self.artefact_key(name), "passages": self.table.key, "tables": work.tables}
             seconds = round(time.perf_counter() - started, 3)
             put_json(new / RECORD, {**record, "seconds": seconds, "counts": counts})
@@ -476,15 +479,11 @@ def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
 
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
-    stored: Any = from_settings(IndexConfig, index.settings)
-    unread = {section for each in ARTEFACTS.values() for section in each.uses}
-    unread -= {section for name in wanted for section in ARTEFACTS[name].uses}
-    plain = {name: getattr(stored, name) for name in unread if "." not in name}
-    roles = {s.partition(".")[2] for s in unread if "." in s and s != "writers.triples"}
-    of_writers: Any = {name: getattr(stored.writers, name) for name in roles}
-    for name, role in of_writers.items():
-        of_writers[name] = replace(role, impl=role.impl or stored.writers.default)
-    return replace(config, **plain, writers=replace(config.writers, **of_writers))
+    stored, settings = index.settings, recorded(config)
+    read = {section for name in wanted for section in ARTEFACTS[name].uses}
+    writers = {w: (settings if f"writers.{w}" in read else stored)["writers"][w] for w in WRITERS}
+    settings = {section: (settings if section in read else stored)[section] for section in settings}
+    return completed(from_settings(IndexConfig, settings | {"writers": writers}), config)
 
 
 def make_all(index: Index, names: Iterable[str]) -> list[str]:

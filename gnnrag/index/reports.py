@@ -58,7 +58,8 @@ class ReportTasks:
             relations, replaced = self._substitute(community, relations, reports)
         budget = self.max_tokens - sum(self._report_tokens(reports[child]) for child in replaced)
         chosen, entities = self._prefix(relations, budget)
-        if self.communities.is_bucket[community] or not (chosen or replaced):
+        # Connected members come with their relations; those of a bucket, or too long for any relation, by themselves.
+        if not replaced and len(chosen) in (0, len(relations)):
             fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
             entities |= dict.fromkeys(members[: max(1, fitting)].tolist())  # one at least
         ordered = sorted(entities, key=lambda e: (-int(g.edges.degrees[e]), e))
@@ -128,14 +129,8 @@ class ReportTasks:
 
 
 @dataclass(frozen=True)
-class Report:
-    key: str  # hash of the task that it was written for
-    draft: ReportDraft
-
-
-@dataclass(frozen=True)
 class Reports:
-    rows: Sequence[tuple[str, Any]]  # key and draft as JSON data
+    rows: Sequence[Any]  # drafts as JSON data
     matrix: np.ndarray  # (num_sentences, dim) float32 unit rows, stored as float16: sentences of summaries
     sentences: Lists  # rows of each report in matrix; none without a vector
 
@@ -143,8 +138,8 @@ class Reports:
         return len(self.rows)
 
     @cached_property
-    def items(self) -> Sequence[Report]:
-        return [Report(key, draft_of(row)) for key, row in self.rows]
+    def drafts(self) -> Sequence[ReportDraft]:
+        return list(map(draft_of, self.rows))
 
     @cached_property
     def vectors(self) -> np.ndarray:
@@ -157,12 +152,6 @@ class Reports:
     def scores(self, vector: np.ndarray) -> np.ndarray:
         """Cosine of a query vector (dim,) and every report, 0 for those without a vector. Shape (num_reports,)."""
         return self.vectors @ vector if len(self.matrix) else np.zeros(len(self), dtype=np.float32)
-
-
-def report_text(draft: ReportDraft) -> str:
-    """Return a report in full, as prompts show it: title, summary, findings."""
-    findings = "".join(f"\n\n## {f.summary}\n{f.explanation}".rstrip() for f in draft.findings)
-    return f"# {draft.title}\n{draft.summary}{findings}"
 
 
 def embedded_sentences(draft: ReportDraft) -> list[str]:

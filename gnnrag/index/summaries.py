@@ -20,7 +20,7 @@ from gnnrag.text.tokens import estimate_tokens
 _VECTOR_LEVEL = 2  # reports of this level and above (0 is the top) get vectors
 
 
-@artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=3)
+@artefact(("passages", "embeddings"), kind=SummaryTree, uses=("tree", "embedder", "writers.summary"), version=4)
 def tree(work: Work) -> tuple[SummaryTree, Counts]:
     """RAPTOR's tree: summaries of clusters of passages, then of clusters of summaries; with the vectors of all.
 
@@ -50,19 +50,19 @@ def tree(work: Work) -> tuple[SummaryTree, Counts]:
     return made, {"layers": layers, "summaries": made.num_summaries, **counts, **work.index.tasks.record("summary")}
 
 
-@artefact(("knowledge",), kind=Communities, uses=("communities",), version=4)
+@artefact(("knowledge",), kind=Communities, uses=("communities",), version=5)
 def communities(work: Work) -> tuple[Communities, Counts]:
     """The hierarchy of communities: a function of the knowledge graph."""
     config = work.config.communities
     hierarchy = find_communities(work.read("knowledge"), config.profile, config.max_cluster_size)
     depth = int(hierarchy.levels.max(initial=-1)) + 1
-    counts = {"communities": len(hierarchy), "levels": depth, "buckets": int(hierarchy.is_bucket.sum())}
+    counts = {"communities": len(hierarchy), "levels": depth}
     return hierarchy, {**counts, "entities in one": len(np.unique(hierarchy.members.values))}
 
 
 @artefact(
     ("passages", "communities", "knowledge"),
-    kind=Reports, uses=("communities", "embedder", "writers.report"), version=3,
+    kind=Reports, uses=("communities", "embedder", "writers.report"), version=4,
 )  # fmt: skip
 def reports(work: Work) -> tuple[Reports, Counts]:
     """Reports on all communities, from the bottom up; written again only where their sources changed."""
@@ -75,8 +75,8 @@ def reports(work: Work) -> tuple[Reports, Counts]:
         keys = [digest(asdict(task)) for task in asked]
         written, new = work.asked("reports", "report", (), keys, asked, asdict, 256)
         made += new
-        for i, key, row in zip(wave, keys, written, strict=True):
-            rows[i], drafts[i] = (key, row), draft_of(row)
+        for i, row in zip(wave, written, strict=True):
+            rows[i], drafts[i] = row, draft_of(row)
     position: dict[str, int] = {}
     shown = [
         embedded_sentences(draft) if draft and level <= _VECTOR_LEVEL else []

@@ -21,7 +21,7 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 from pyarrow import feather
 
-from gnnrag.arrays import Lists, Rows
+from gnnrag.arrays import Rows
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
 from gnnrag.io import cache_folder, well_formed, write_folder
@@ -383,64 +383,40 @@ def put_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "surrogatepass")
 
 
-def save_arrays(folder: Path, value: Any, name: str = "value") -> None:
-    """Write an array, JSON data, or a dataclass of such, `Lists`, `Rows` of strings and dataclasses.
+def save_arrays(path: Path, value: Any) -> None:
+    """Write an array, `Rows` of strings, JSON data, or a dataclass of such and of dataclasses, a file for each part.
 
-    Matrices of floating-point numbers and strings get files of their own, which `load_arrays` maps into memory.
+    `path` is without ending. Fields whose names begin with `_` are left out.
     """
     if isinstance(value, np.ndarray):
-        np.save(folder / f"{name}.npy", value)
-        return
-    if not is_dataclass(value):
-        put_json(folder / f"{name}.json", value)
-        return
-    arrays: dict[str, np.ndarray] = {}
-    plain: dict[str, Any] = {}
-    for field in fields(value):
-        part, path = getattr(value, field.name), f"{name}.{field.name}"
-        if isinstance(part, Lists):
-            arrays |= {f"{field.name}.indptr": part.indptr, f"{field.name}.values": part.values}
-        elif isinstance(part, Rows):
-            table = pa.table({"text": part.columns[0]})
-            feather.write_feather(table, folder / f"{path}.arrow", compression="uncompressed")
-        elif is_dataclass(part) or (isinstance(part, np.ndarray) and part.ndim == 2 and part.dtype.kind == "f"):
-            save_arrays(folder, part, path)
-        elif isinstance(part, np.ndarray):
-            arrays[field.name] = part
-        elif not field.name.startswith("_"):
-            plain[field.name] = part
-    np.savez(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
-    put_json(folder / f"{name}.json", plain)
+        np.save(f"{path}.npy", value)
+    elif isinstance(value, Rows):
+        feather.write_feather(pa.table({"text": value.columns[0]}), f"{path}.arrow", compression="uncompressed")
+    elif is_dataclass(value):
+        for field in fields(value):
+            if not field.name.startswith("_"):
+                save_arrays(path.with_name(f"{path.name}.{field.name}"), getattr(value, field.name))
+    else:
+        put_json(Path(f"{path}.json"), value)
 
 
-def load_arrays(folder: Path, kind: Any, name: str = "value") -> Any:
-    """Return what `save_arrays` wrote: a `kind`, its tuples as lists, arrays of float16 as float32."""
-    if kind is np.ndarray:
-        return _mapped(folder / f"{name}.npy")
-    values = json.loads((folder / f"{name}.json").read_text("utf-8", "surrogatepass"))
-    if not is_dataclass(kind):
-        return values
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
-        for key, array in stored.items():
-            part, is_lists, _ = key.partition(".")
-            values[part] = Lists(stored[f"{part}.indptr"], stored[f"{part}.values"]) if is_lists else array
+def load_arrays(path: Path, kind: Any) -> Any:
+    """Return what `save_arrays` wrote: a `kind`, its tuples as lists, matrices of float16 as float32.
+
+    Matrices of floating-point numbers and strings are mapped into memory.
+    """
+    if (file := Path(f"{path}.npy")).is_file():
+        rows = np.load(file, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+        is_matrix = rows.ndim == 2 and rows.dtype.kind == "f"
+        return rows if is_matrix and rows.dtype != np.float16 else rows.astype(np.float32 if is_matrix else rows.dtype)
+    if (file := Path(f"{path}.arrow")).is_file():
+        return Rows([feather.read_table(file, memory_map=True).column(0)])
+    if (file := Path(f"{path}.json")).is_file():
+        return json.loads(file.read_text("utf-8", "surrogatepass"))
+    kind = next((option for option in (kind, *get_args(kind)) if is_dataclass(option)), None)  # of `Kind | None`
+    names = [field.name for field in fields(kind) if not field.name.startswith("_")]
     hints = get_type_hints(kind)
-    for field in fields(kind):
-        path = f"{name}.{field.name}"
-        if (folder / f"{path}.npy").is_file():
-            values[field.name] = _mapped(folder / f"{path}.npy")
-        elif (folder / f"{path}.arrow").is_file():
-            values[field.name] = Rows([feather.read_table(folder / f"{path}.arrow", memory_map=True).column(0)])
-        elif (folder / f"{path}.json").is_file():
-            hint = hints[field.name]
-            inner: Any = next(option for option in (hint, *get_args(hint)) if is_dataclass(option))
-            values[field.name] = load_arrays(folder, inner, path)
-    return kind(**values)  # type: ignore[operator]
-
-
-def _mapped(path: Path) -> np.ndarray:
-    rows = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
+    return kind(**{name: load_arrays(path.with_name(f"{path.name}.{name}"), hints[name]) for name in names})
 
 
 # -------------------------------------------------------------------------------------------------------- object stores

@@ -23,8 +23,7 @@ from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, build_entity_gr
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
 from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_graph
-from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming, resolution_text, without_loops
-from gnnrag.graphs.titles import TitleMatcher, build_titles
+from gnnrag.graphs.synonyms import candidate_clusters, find_synonyms, renaming
 from gnnrag.index.artefacts import Counts, Work, artefact
 from gnnrag.index.corpus import string_vectors
 from gnnrag.index.tables import load_arrays
@@ -44,12 +43,8 @@ _GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
 
 
 def _gleaning(config: ExtractConfig) -> int:
-    """Return how often the model is asked for more. Raises ConfigError where the format has no such turns."""
-    gleaning = _GLEANING[config.format] if config.gleaning is None else config.gleaning
-    if gleaning < 0 or (gleaning and config.format == "openie"):
-        allowed = "format=openie asks once: leave it at null" if config.format == "openie" else "give 0 or more"
-        raise ConfigError(f"index.extract.gleaning={gleaning}: {allowed}")
-    return gleaning
+    """Return how often the model is asked for more."""
+    return _GLEANING[config.format] if config.gleaning is None or config.format == "openie" else config.gleaning
 
 
 def _extractor(index: Any) -> Extractor:
@@ -74,7 +69,7 @@ def _extraction_row(extracted: Extracted) -> dict[str, Any] | None:
 
 def _load_extraction(index: Any, folder: Path) -> list[Extraction]:
     """Return one Extraction per passage; an empty one where nothing is known."""
-    rows = index.table_of("extraction").take(load_arrays(folder, list)).to_pylist()
+    rows = index.table_of("extraction").take(load_arrays(folder / "value", list)).to_pylist()
     return [Extraction() if row is None else Extraction.from_json(json.loads(row)) for row in rows]
 
 
@@ -120,11 +115,9 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
         problem = f"holds no record of any passage; the passages are called {shown}, ..."
         raise DataError(config.path, f"{problem} See data/README.md for what a row must hold")
     records = [value for value in values if value is not None]
-    sizes = {name: sum(len(v.get(name, ())) for v in records) for name in ("relations", "hyperedges")}
+    parts = ("entities", "triples", "relations", "hyperedges")
     return keys, {
-        "entities": sum(len(v["entities"]) for v in records),
-        "triples": sum(len(v["triples"]) for v in records),
-        **{name: size for name, size in sizes.items() if size},
+        **{name: sum(len(v.get(name, ())) for v in records) for name in parts},
         "malformed triples": sum(v["malformed"] for v in records),
         "passages without a record": failed,
         **(work.index.tasks.record("triples") if config.method == "prompted" else {}),
@@ -132,20 +125,7 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
 
 
 # ------------------------------------------------------------------------------------------------------- entity graph
-def _unit_rows(halves: np.ndarray) -> np.ndarray:
-    """Return float16 rows as float32 rows of unit length; each result depends on its own row only."""
-    rows = halves.astype(np.float32)
-    return rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)).clip(1e-12)  # type: ignore[no-any-return]
-
-
-def _load_entity_graph(index: Any, folder: Path) -> EntityKnowledge:
-    stored: EntityKnowledge = load_arrays(folder, EntityKnowledge)
-    graph = replace(stored.graph, facts=[tuple(fact) for fact in stored.graph.facts])  # type: ignore[misc]
-    vectors = _unit_rows(stored.entity_vectors), _unit_rows(stored.statement_vectors)
-    return EntityKnowledge(graph, *vectors, stored.fact_statements, stored.is_sentences)
-
-
-@artefact(("extraction",), uses=("graph", "embedder"), version=7, load=_load_entity_graph)
+@artefact(("extraction",), kind=EntityKnowledge, uses=("graph", "embedder"), version=8)
 def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
     config, extractions = work.config.graph, work.read("extraction")
@@ -156,11 +136,12 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
     strings = (f"{fact[0]}: {fact[1]}" if is_sentences else str(fact) for fact in graph.facts)
     rows = [position.setdefault(string, len(position)) for string in strings]
     vectors, new = work.embed([*graph.entities, *position])
-    halves = vectors.astype(np.float16)
-    names, statements = halves[: graph.num_entities], halves[graph.num_entities :]
-    pairs, cosines = find_synonyms(graph.entities, _unit_rows(names), config.synonym_threshold, config.synonym_max)
+    names, statements = vectors[: graph.num_entities], vectors[graph.num_entities :]
+    pairs, cosines = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
     graph = replace(graph, synonyms=pairs, similarities=cosines)
-    knowledge = EntityKnowledge(graph, names, statements, np.array(rows, dtype=np.int32), is_sentences)
+    knowledge = EntityKnowledge(
+        graph, names.astype(np.float16), statements.astype(np.float16), np.array(rows, dtype=np.int32), is_sentences
+    )
     counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
     spelt = {end for passage in extractions for head, _, tail in passage.as_triples() for end in (head, tail)}
     if nameless := sum(not norm_phrase(name, config.norm) for name in spelt):
@@ -171,30 +152,18 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
 
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
-def _knowledge_settings(index: Any) -> list[Any]:
-    config = index.config.knowledge
-    used: list[Any] = [asdict(config)]
-    if config.resolve:
-        used += [index.embedder.identity, index.tasks.identity("curator")]
-    if config.description_words is not None:
-        used.append(index.tasks.identity("summary"))
-    return used
-
-
 @artefact(
-    lambda config: ("extraction",) if config.extract.is_kb else ("extraction", "text"),
+    ("extraction",),
     kind=KnowledgeGraph,
-    uses=("knowledge", "writers.curator", "writers.summary"),
-    version=5,
-    settings=_knowledge_settings,
+    uses=("knowledge", "embedder", "writers.curator", "writers.summary"),
+    version=7,
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
     config, extractions, counts = work.config.knowledge, work.read("extraction"), Counter[str]()
-    sentences = None if work.config.extract.is_kb else [text.sentences for text in work.read("text")]
-    graph = fold(extractions, sentences)
+    graph = fold(extractions)
     if config.resolve and graph.num_entities:
-        graph, resolved = _resolved(work, graph, extractions, sentences)
+        graph, resolved = _resolved(work, graph, extractions)
         counts.update(resolved)
     if config.description_words is not None:
         graph, shortened = _shortened(work, graph, config.description_words)
@@ -203,13 +172,12 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     return graph, {**sizes, "isolated": int((graph.edges.degrees == 0).sum()), **counts}
 
 
-def _resolved(
-    work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction], sentences: Any
-) -> tuple[KnowledgeGraph, Counts]:
+def _resolved(work: Work, graph: KnowledgeGraph, extractions: Sequence[Extraction]) -> tuple[KnowledgeGraph, Counts]:
     """Fold the extractions again, with one entity for all the names that the writer `curator` takes for one thing."""
-    texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
+    # A description would make anything of one topic alike.
+    texts = [f"{name} ({kind})" if kind else name for name, kind in zip(graph.names, graph.types, strict=True)]
     rows, _ = work.embed(texts)
-    clusters = candidate_clusters(graph, _unit_rows(rows.astype(np.float16)), work.config.knowledge.resolve_threshold)
+    clusters = candidate_clusters(graph, rows, work.config.knowledge.resolve_threshold)
     tasks = [
         CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))
         for cluster in clusters
@@ -219,7 +187,7 @@ def _resolved(
     renamed = renaming(graph, groups)
     merged = sum(len(group) - 1 for group in groups)
     counts = {"merged": merged, "decided": new, **work.index.tasks.record("curator")}
-    return fold(without_loops(extractions, renamed), sentences, renamed), counts
+    return fold(extractions, renamed), counts
 
 
 def _shortened(work: Work, graph: KnowledgeGraph, words: int) -> tuple[KnowledgeGraph, Counts]:
@@ -255,48 +223,37 @@ def knowledge_vectors(work: Work) -> tuple[KnowledgeVectors, Counts]:
 
 
 # ------------------------------------------------------------------------------------------------------ message graph
-def wanted_facts(config: IndexConfig) -> str:
-    """Return which facts the graph has: `index.gnn.facts`, or where that is `auto`, what the index's triples are.
-
-    Raises ConfigError for triples that rules made: their relations are sentences, of which no two are alike.
-    """
-    facts, method = config.gnn.facts, config.extract.method
-    if facts == "auto":
-        facts = "none" if method == "offline" else "triples"
-    elif facts == "triples" and method == "offline":
-        raise ConfigError(f"index.gnn.facts={facts} does not go with index.extract.method={method}: give none or auto")
-    if facts == "none" and not has_structure(config):
-        raise ConfigError("index.gnn.structure=false index.gnn.facts=none: nothing would be in the graph")
-    return facts
+def _has_facts(config: IndexConfig) -> bool:
+    """Tell whether triples take part, unless rules made them: their relations are sentences, no two of them alike."""
+    return config.extract.method != "offline"
 
 
-def has_structure(config: IndexConfig) -> bool:
+def _has_structure(config: IndexConfig) -> bool:
     """Tell whether passages and sentences are nodes: as `index.gnn.structure` says, but never for a knowledge base."""
     return config.gnn.structure and not config.extract.is_kb
 
 
 def _message_inputs(config: IndexConfig) -> list[str]:
-    needs = ["passages"]  # the hierarchy graph knows no titles
-    needs += ["hierarchy"] if has_structure(config) else []
-    needs += ["extraction"] if wanted_facts(config) != "none" else []
+    if not (_has_facts(config) or _has_structure(config)):
+        raise ConfigError("index.gnn.structure=false needs triples: index.extract.method=offline has only sentences")
+    needs = ["hierarchy", "titles"] if _has_structure(config) else ["passages"]
+    needs += ["extraction"] if _has_facts(config) else []
     return [*needs, "entity_graph"] if config.gnn.synonyms else needs
 
 
-@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=5)
+@artefact(_message_inputs, kind=MessageKnowledge, uses=("gnn",), version=6)
 def message_graph(work: Work) -> tuple[MessageKnowledge, Counts]:
     """The message graph: structure of a corpus, facts, or both."""
     facts, similar, grounding = list[tuple[Fact, ...]](), list[tuple[str, str]](), None
-    if (wanted := wanted_facts(work.config)) != "none":
+    if _has_facts(work.config):
         facts = [passage.as_triples() for passage in work.read("extraction")]
         if not any(facts):
-            raise DataError(work.index.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
+            raise DataError(work.index.root, "no passage has triples; the graph of facts needs some")
     if work.config.gnn.synonyms:
         alike: EntityGraph = work.read("entity_graph").graph
         similar = [(alike.entities[i], alike.entities[j]) for i, j in np.sort(alike.synonyms, axis=1).tolist()]
-    if has_structure(work.config):
-        hierarchy, titles = work.read("hierarchy"), [p.title for p in work.index.passages]
-        matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
-        graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
+    if _has_structure(work.config):
+        graph, grounding = corpus_graph(work.read("hierarchy"), work.index.titles, facts, similar)
     else:
         graph = fact_graph(facts, str if work.config.extract.is_kb else phrase_key, similar)
     counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}

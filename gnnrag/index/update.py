@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -165,13 +166,23 @@ def collect_tables(root: Path | str) -> list[str]:
 def _changes(
     index: Index, add: Sequence[Passage], remove: Sequence[str], documents: Collection[str]
 ) -> tuple[list[str], list[Passage]]:
-    """Return the ids of the passages to delete and the passages to add; unchanged ones are in neither."""
-    there = _named(index, remove)
-    names = frozenset(documents)
+    """Return the ids of the passages to delete and the passages to add; unchanged ones are in neither.
+
+    DataError: a name to remove is neither a passage's nor a document's.
+    """
+    there = {name for name in remove if name in index.position}
     new = {passage.id: passage for passage in add}
-    if names:
-        rows = zip(index.ids, _sources(index), strict=True)
-        there.update(id_ for id_, source in rows if id_ not in new and cut_from(id_, names, source) is not None)
+    names = [name for name in remove if name not in there]
+    known = _passages_by_document(index) if names or documents else {}
+    for name in names:
+        if name not in known:
+            files = dict.fromkeys(document_of(passage.id) for passage in index.passages if passage.place)
+            hint = nearest(name, list(index.ids if "#" in name or not files else files)[:2000])[:200]
+            problem = f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}"
+            raise DataError(index.place, problem)
+        there.update(known[name])
+    for name in documents:
+        there.update(id_ for id_ in known.get(name, ()) if id_ not in new)
     for id_ in new.keys() & index.position.keys():
         if index.lookup([id_])[0] == new[id_] and id_ not in there:
             del new[id_]
@@ -180,55 +191,37 @@ def _changes(
     return [id_ for id_ in index.ids if id_ in there], list(new.values())
 
 
-def _named(index: Index, names: Sequence[str]) -> set[str]:
-    """Return the ids of passages by these ids, else of those cut from these documents; DataError without any."""
-    ids = {name for name in names if name in index.position}
-    documents = dict.fromkeys((name for name in names if name not in ids), 0)
-    for id_, source in zip(index.ids, _sources(index), strict=True) if documents else ():
-        if (document := cut_from(id_, documents, source)) is not None:
-            documents[document] += 1
-            ids.add(id_)
-    for name in (name for name, count in documents.items() if not count):
-        files = dict.fromkeys(document_of(passage.id) for passage in index.passages if passage.place)
-        hint = nearest(name, list(index.ids if "#" in name or not files else files)[:2000])[:200]
-        problem = f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}"
-        raise DataError(index.place, problem)
-    return ids
+def _passages_by_document(index: Index) -> dict[str, list[str]]:
+    """Return the ids of the passages that were cut from each document and from each record."""
+    rows, named = index.table.rows, defaultdict[str, list[str]](list)
+    sources = rows["source"].to_pylist() if "source" in rows.column_names else [None] * len(rows)
+    for id_, source in zip(index.ids, sources, strict=True):
+        for name in dict.fromkeys(names_of(id_, source)):
+            named[name].append(id_)
+    return named
 
 
-def _sources(index: Index) -> list[str | None]:
-    """Return the file of each passage, as its metadata has it; None where there is none."""
-    rows = index.table.rows
-    return rows["source"].to_pylist() if "source" in rows.column_names else [None] * len(rows)  # type: ignore[no-any-return]
-
-
-def is_cut_from(id_: str, documents: Collection[str]) -> bool:
-    """Tell whether an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from one of these documents or records."""
-    return cut_from(id_, documents) is not None
-
-
-def cut_from(id_: str, documents: Collection[str], source: object = None) -> str | None:
-    """Return which of some documents or records a passage was cut from, by its id; None for none of them.
+def names_of(id_: str, source: object = None) -> list[str]:
+    """Return the names of what a passage (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from: a record, its file.
 
     `source` is the passage's file, if known: without it, a file called `faq.jsonl:42.txt` looks like a record.
     """
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
-        return None
+        return []
     if isinstance(source, str) and (stem == source or stem.startswith(f"{source}:")):
-        return next((name for name in (stem, source) if name in documents), None)
-    files = (stem[: m.end() - 1] for m in re.finditer(r"\.jsonl:", stem, re.I))
-    return next((name for name in (stem, *files) if name in documents), None)
+        return [stem, source]
+    return [stem, *(stem[: m.end() - 1] for m in re.finditer(r"\.jsonl:", stem, re.I))]
 
 
 def _known_as(name: str, index: Index) -> str:
     """Return the index's name for a file, its path within the indexed folder; `name` itself if that is not in it."""
     name = name if name in index.position else well_formed(name)
     folder = index.source.get("path")
-    if name in index.position or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in index.ids):
+    if name in index.position or not isinstance(folder, str) or name in (known := _passages_by_document(index)):
         return name
     try:
         own = well_formed(Path(name).resolve().relative_to(Path(folder).resolve()).as_posix())
     except (OSError, RuntimeError, ValueError):  # elsewhere, or a link that leads back to itself
         return name
-    return own if any(is_cut_from(id_, {own}) for id_ in index.ids) else name
+    return own if own in known else name

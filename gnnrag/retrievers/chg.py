@@ -149,8 +149,8 @@ class CHGRetriever(Retriever):
         if self.titles.is_titled(passage) or not self.name_share:
             return []
         graph, weights = self.graph, dict[str, float]()
-        for sentence in graph.sentences_of(passage).tolist():
-            for phrase in graph.phrases_of(sentence).tolist():
+        for sentence in graph.passage_sentences[passage].tolist():
+            for phrase in graph.sentence_phrases[sentence].tolist():
                 key = graph.phrase_keys[phrase]
                 is_new = key and not key.isdecimal() and not asked.issuperset(key.split())
                 if is_new and self._others(passage, key):

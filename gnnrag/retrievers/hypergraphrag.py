@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.rendering import above, classic_passages, distinct, passages_in_order, round_robin
+from gnnrag.graphs.rendering import above, distinct, passages_in_order, round_robin
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.keywords import NamingRole
-from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever, classic_passages
 from gnnrag.roles.parsing import clean_line
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.records import split_records

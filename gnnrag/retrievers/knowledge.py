@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from gnnrag.arrays import Lists
 from gnnrag.batching import MicroBatcher
 from gnnrag.graphs.rendering import Renderer, above
 from gnnrag.retrievers.base import Retriever, any_of, query_vectors, rank_in_order
@@ -16,6 +18,26 @@ from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 _FALLBACK = 20  # passages of the vector search where the graph had nothing
+
+
+def classic_passages(
+    items: Sequence[int], passages: Lists, neighbours: Lists, neighbour_passages: Lists | None = None
+) -> list[int]:
+    """Rank the passages of entities (best first) as LightRAG did in 2025, and its forks PathRAG and HyperGraphRAG do.
+
+    A passage stands where the first entity that has it does; those of one entity by how many neighbours, of all
+    entities that have the passage, cite them too, then in their own order. Neighbours are one-hop neighbours (PathRAG)
+    or hyperedges (HyperGraphRAG, with `neighbour_passages`).
+    """
+    cited = passages if neighbour_passages is None else neighbour_passages
+    rank: dict[int, int] = {}
+    support: Counter[int] = Counter()
+    for place, item in enumerate(items):
+        citations = Counter(cited.at(neighbours[item]).tolist())
+        for passage in passages[item].tolist():
+            rank.setdefault(passage, place)
+            support[passage] += citations[passage]
+    return sorted(rank, key=lambda passage: (rank[passage], -support[passage]))
 
 
 @dataclass(eq=False)

@@ -86,11 +86,11 @@ def build_relation_free(
     numbers = [position.setdefault(key, len(position)) if key else -1 for key in keys]
     groups, names = np.array(numbers, dtype=np.int64), list(position)
     phrases = np.flatnonzero(groups >= 0)[np.unique(groups[groups >= 0], return_index=True)[1]]
-    in_sentences = Lists(graph.sentence_indptr, groups[graph.sentence_phrases])
+    in_sentences = Lists(graph.sentence_phrases.indptr, groups[graph.sentence_phrases.values])
     sentences, entities = (part[in_sentences.values >= 0] for part in (in_sentences.owners, in_sentences.values))
     named = Lists.grouped(sentences, entities, len(graph.sentences)).matrix(len(names))
     named.data[:] = 1.0
-    has = Lists(graph.passage_indptr, graph.passage_sentences).matrix(len(graph.sentences))
+    has = graph.passage_sentences.matrix(len(graph.sentences))
     counts = sparse.csr_array(has @ named, dtype=np.float64)
     if texts is not None:
         rows, columns = counts.nonzero()

@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.paths import Path, paths_between_seeds
-from gnnrag.graphs.rendering import GraphHits, above, classic_passages, distinct, passages_in_order, round_robin
+from gnnrag.graphs.rendering import GraphHits, above, distinct, passages_in_order, round_robin
 from gnnrag.parts import part
 from gnnrag.retrievers.base import rank_hits_in_order
-from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever, classic_passages
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.types import Query, Ranking
 

@@ -109,8 +109,8 @@ class BridgeFinder:
         asked = {*words(question.open_part), *(w for a in question.anchors for w in words(a.name))}
         for source in sources:
             total = sum(self.links.weights(source, question.wanted).values()) + 1.0
-            for sentence in dict.fromkeys(graph.sentences_of(source).tolist()):
-                for phrase in graph.phrases_of(sentence).tolist():
+            for sentence in dict.fromkeys(graph.passage_sentences[source].tolist()):
+                for phrase in graph.sentence_phrases[sentence].tolist():
                     name, key = graph.phrases[phrase], graph.phrase_keys[phrase]
                     is_name = bool(key) and any(c.isupper() for c in name) and not set(words(name)) <= asked
                     if not is_name or titles.match(key):

@@ -39,13 +39,13 @@ class Phrases:
 
     def names_in(self, passage: int) -> list[int]:
         """Return the entities of a passage: those that join it to others come first, rarest first."""
-        names = {int(p) for s in self._graph.sentences_of(passage) for p in self._graph.phrases_of(int(s))}
+        names = {int(p) for s in self._graph.passage_sentences[passage] for p in self._graph.sentence_phrases[int(s)]}
         degrees = self.degrees
         return sorted((n for n in names if phrase_key(self.names[n])), key=lambda n: (degrees[n] < 2, degrees[n], n))
 
     def says(self, name: int, passage: int) -> str:
         """Return the first sentence of a passage that has the phrase."""
-        rows = (int(s) for s in self._graph.sentences_of(passage) if name in self._graph.phrases_of(int(s)))
+        rows = (int(s) for s in self._graph.passage_sentences[passage] if name in self._graph.sentence_phrases[int(s)])
         return next((self._graph.sentences[row] for row in rows), "")
 
     def related(self, name: int) -> Iterable[tuple[int, int, str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.index.update import is_cut_from
+from gnnrag.index.update import names_of
 
 MOST_WAITING = 256
 _REMEMBERED = 1000  # jobs, those that have ended included; more than can wait and run
@@ -133,4 +133,4 @@ class Jobs:
 
 def _is_part(name: str, documents: Collection[str]) -> bool:
     """Tell whether a name is that of a passage, or of a record, of one of these documents."""
-    return is_cut_from(name, documents) or is_cut_from(f"{name}#1", documents)
+    return any(document in documents for document in (*names_of(name), *names_of(f"{name}#1")))

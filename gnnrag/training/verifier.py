@@ -20,7 +20,7 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from sentence_transformers.evaluation import BinaryClassificationEvaluator
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.index.embedder import model_folder, quiet_loading
+from gnnrag.networks import model_folder, quiet_loading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
 from gnnrag.training.config import Count, TrainConfig

@@ -181,7 +181,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Index:
         extract=ExtractConfig(method="precomputed", path=str(folder / "triples.jsonl")),
     )
     stages = ("message_graph", "relation_vectors", "entity_vectors", "embeddings")
-    build_index(folder / "index", [*passages, Passage("n", "", "the director was born, a note")], settings, stages)
+    build_index(folder / "index", [*passages, Passage("n", "", "who was born, a note")], settings, stages)
     return Index(folder / "index")
 
 

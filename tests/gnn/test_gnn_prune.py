@@ -96,10 +96,10 @@ def test_each_feature_is_what_its_name_says(index: Index) -> None:
     dense, lexical = index.passage_vectors @ query, index.bm25_scores([text])[0]
     walk = {passage: value["walk"][at[graph.first_passage + passage]] for passage in range(len(index.ids))}
     assert max(walk.values()) == 1.0
-    bounds = list(pairwise(graphs.passage_sentences.indptr.tolist()))
+    bounds = list(pairwise(graphs.index.hierarchy.passage_sentences.indptr.tolist()))
     for passage, (start, stop) in enumerate(bounds):
         row = at[graph.first_passage + passage]
-        sentences = graphs.passage_sentences.values[start:stop].tolist()
+        sentences = graphs.index.hierarchy.passage_sentences.values[start:stop].tolist()
         said = [wanted & set(words(index.hierarchy.sentences[sentence])) for sentence in sentences]
         for sentence, have in zip(sentences, said, strict=True):
             assert value["overlap"][at[graph.first_sentence + sentence]] == len(have) / 2

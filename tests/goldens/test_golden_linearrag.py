@@ -43,8 +43,7 @@ def hierarchy() -> HierarchyGraph:
     sentences = [text for text, _ in held["sentences"]]
     inside = Lists.of([[i for i, text in enumerate(sentences) if text in passage] for passage in held["passages"]])
     phrases = Lists.of([entities for _, entities in held["sentences"]])
-    lists = (inside.indptr, inside.values, phrases.indptr, phrases.values)
-    return HierarchyGraph(len(held["passages"]), sentences, held["entities"], *lists)
+    return HierarchyGraph.joined(sentences, held["entities"], inside, phrases)
 
 
 def released(case: Any, result: Any, **settings: Any) -> LinearRAGRetriever:

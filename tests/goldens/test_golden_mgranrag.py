@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnrag.arrays import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.methods.base import State
 from gnnrag.methods.mgranrag import MGranRAG
@@ -65,9 +66,8 @@ def graph() -> HierarchyGraph:
     first_sentence, first_phrase = held["num_passages"], held["num_passages"] + held["num_sentences"]
     lists = []
     for name, first in (("passage_sentences", first_sentence), ("sentence_phrases", first_phrase)):
-        indptr = np.cumsum([0, *(len(row) for row in held[name])])
-        lists += [indptr, np.array([node - first for row in held[name] for node in row])]
-    return HierarchyGraph(held["num_passages"], held["sentences"], held["phrases"], *lists)
+        lists.append(Lists.of([[node - first for node in row] for row in held[name]]))
+    return HierarchyGraph.joined(held["sentences"], held["phrases"], *lists)
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +178,8 @@ FRESH = "mgranrag_fresh.json.gz"
 @pytest.mark.parametrize("number", range(len(golden(FRESH)["cases"])))
 def test_rounds_on_random_hierarchies(number: int) -> None:
     case = golden(FRESH)["cases"][number]
-    lists = []
-    for name in ("passage_sentences", "sentence_phrases"):
-        lists += [np.cumsum([0, *map(len, case[name])]), np.array([n for row in case[name] for n in row], dtype=int)]
-    graph = HierarchyGraph(case["passages"], case["sentences"], case["phrases"], *lists)
+    lists = (Lists.of(case[name]) for name in ("passage_sentences", "sentence_phrases"))
+    graph = HierarchyGraph.joined(case["sentences"], case["phrases"], *lists)
     vectors = dict(zip(case["phrases"], map(np.array, case["phrase_vectors"]), strict=True))
     vectors |= {phrase: np.array(vector) for phrase, vector in case["extra_phrases"].items()}
     embedder = SimpleNamespace(encode=lambda texts, is_query: [vectors[text] for text in texts])

@@ -11,7 +11,8 @@ import pytest
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import Edges
 from gnnrag.graphs.paths import paths_between_seeds
-from gnnrag.graphs.rendering import classic_passages, passages_in_order
+from gnnrag.graphs.rendering import passages_in_order
+from gnnrag.retrievers.knowledge import classic_passages
 from gnnrag.retrievers.pathrag import path_limit, reliable_paths
 from tests.goldens.reading import golden
 

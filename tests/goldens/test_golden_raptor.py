@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs import tree as trees
-from gnnrag.graphs.tree import Cluster, Layer, SummaryTree, build_tree, cluster_layer
+from gnnrag.graphs.tree import Layer, SummaryTree, build_tree, cluster_layer
 from gnnrag.index_config import TreeConfig
 from gnnrag.parts import set_up
 from gnnrag.retrievers.raptor import RaptorRetriever
@@ -29,7 +29,7 @@ def test_clusters() -> None:
         vectors = np.array(case["vectors"], dtype=np.float32)
         names = [str(i) for i in range(len(vectors))]
         found = cluster_layer(Layer(vectors, names, np.array(case["tokens"])), RELEASED)
-        assert [c.members.tolist() for c in found] == sorted(map(sorted, case["released"]))
+        assert [rows.tolist() for rows in found] == sorted(map(sorted, case["released"]))
 
 
 def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,9 +39,9 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
         layers = iter(case["released"])
         starts = iter([0, *np.cumsum([len(case["texts"]), *map(len, case["released"])]).tolist()])
 
-        def clusters(layer: Layer, *_: Any, layers: Any = layers, starts: Any = starts) -> list[Cluster]:
+        def clusters(layer: Layer, *_: Any, layers: Any = layers, starts: Any = starts) -> list[np.ndarray]:
             first = next(starts)
-            return [Cluster(np.array(sorted(row)) - first, str(row)) for row in next(layers, [])]
+            return [np.array(sorted(row)) - first for row in next(layers, [])]
 
         monkeypatch.setattr(trees, "cluster_layer", clusters)
         size = len(case["texts"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gnnrag.graphs.tree import Layer, anchor_clusters, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
-from gnnrag.io import digest
+from gnnrag.io import digest, hash64
 
 METHODS = ("anchors", "gmm")
 
@@ -22,7 +22,7 @@ def layer(n: int, seed: int = 0, groups: int = 5, tokens: int = 10, dim: int = 1
 
 
 def found(nodes: Layer, **config) -> list[list[int]]:
-    return [c.members.tolist() for c in cluster_layer(nodes, TreeConfig(**config))]
+    return [rows.tolist() for rows in cluster_layer(nodes, TreeConfig(**config))]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -60,8 +60,10 @@ def test_a_threshold_decides_how_soft_gmm_is():
 
 
 class TestAnchors:
-    def run(self, nodes: Layer, margin: float = 0.05, max_parents: int = 2):
-        return {c: m.tolist() for c, m in anchor_clusters(nodes.vectors, nodes.names, 6.7, margin, max_parents)}
+    def run(self, nodes: Layer, **config):
+        """Return the members of each centre, which is the one of the lowest hash among them."""
+        clusters = anchor_clusters(nodes, TreeConfig(**{"margin": 0.05, **config}))
+        return {min(rows.tolist(), key=lambda i: hash64(f":{nodes.names[i]}")): rows.tolist() for rows in clusters}
 
     def test_rows_join_their_nearest_centres(self):
         nodes = layer(200)
@@ -77,8 +79,8 @@ class TestAnchors:
         assert 15 <= len(clusters) <= 50  # 200 / 6.7 is 30
         assert sorted(i for m in self.run(layer(200), max_parents=1).values() for i in m) == list(range(200))
         nodes = layer(10)
-        (alone,) = anchor_clusters(nodes.vectors, nodes.names, 1e9, 0.0, 1)
-        assert alone[1].tolist() == list(range(10)), "without a low hash the lowest is a centre"
+        (alone,) = anchor_clusters(nodes, TreeConfig(cluster_size=1e9))
+        assert alone.tolist() == list(range(10)), "without a low hash the lowest is a centre"
 
     @settings(max_examples=25, deadline=None)
     @given(st.sets(st.integers(0, 119), min_size=1, max_size=6))

@@ -24,9 +24,9 @@ def test_nodes_by_first_appearance_and_merged_by_exact_text(graph):
     assert list(graph.sentences) == ["s0", "s1", "s2"]
     assert list(graph.phrases) == ["Acme", "Bonn", "acme", "Acmé"]
     assert (graph.num_nodes, graph.first_sentence, graph.first_phrase) == (10, 3, 6)
-    assert graph.sentences_of(0).tolist() == [0, 1, 0]
-    assert graph.sentences_of(1).tolist() == []
-    assert graph.phrases_of(1).tolist() == [2]  # the first occurrence's phrases
+    assert graph.passage_sentences[0].tolist() == [0, 1, 0]
+    assert graph.passage_sentences[1].tolist() == []
+    assert graph.sentence_phrases[1].tolist() == [2]  # the first occurrence's phrases
 
 
 def test_edges_are_a_set_and_degrees_count_them(graph):

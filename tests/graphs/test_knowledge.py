@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import Edges, KnowledgeGraph
@@ -38,9 +37,6 @@ def test_positions_and_neighbourhoods(graph: KnowledgeGraph) -> None:
     assert graph.edges.degrees.tolist() == [1, 2, 1, 0]
     assert [row.tolist() for row in graph.passage_entities] == [[0, 1, 3], [1, 2]]
     assert [row.tolist() for row in graph.entity_hyperedges] == [[], [0], [0], []]
-    lists = Lists.of([[3, 1], [], [2]])
-    assert [row.tolist() for row in lists] == [[3, 1], [], [2]]
-    assert lists.sizes.tolist() == [2, 0, 1] and len(Lists.of([])) == 0
 
 
 def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph) -> None:
@@ -83,8 +79,3 @@ def test_edges_know_their_relations():
     assert edges.neighbours[1].tolist() == [0, 2, 4] and edges.incident[1].tolist() == [0, 1, 2]
     assert edges.relations_between(4, 1) == edges.relations_between(1, 4) == [3, 4]
     assert edges.relations_between(0, 3) == edges.relations_between(5, 0) == []
-
-
-def test_a_graph_may_be_empty():
-    edges = Edges(np.zeros((0, 2), dtype=np.int32), 2)
-    assert edges.degrees.tolist() == [0, 0] and edges.neighbours[1].tolist() == [] and len(edges) == 0

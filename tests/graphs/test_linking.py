@@ -9,10 +9,11 @@ import pytest
 
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.linking import LinkWeigher, link_question, stems
-from gnnrag.graphs.titles import TitleMatch, TitleMatcher, build_titles, layout_of
+from gnnrag.graphs.titles import TitleMatch, TitleMatcher, layout_of
 from gnnrag.text.analyse import analyse
 from gnnrag.text.subjects import PATH, Subject, subjects_of
 from gnnrag.types import Passage
+from tests.helpers.titles import build_titles
 
 PASSAGES = [
     Passage(

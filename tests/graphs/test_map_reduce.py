@@ -15,7 +15,7 @@ from gnnrag.retrievers.graphrag.reports import deepest, fill_batches, keep_point
 
 def test_report_ranking_and_batching() -> None:
     none, passages = np.zeros(3, np.int32), Lists.of([[0, 1, 2], [3], [0, 3, 4, 5]])
-    communities = Communities(("a", "b", "c"), none, none, none, passages, passages, passages)
+    communities = Communities(("a", "b", "c"), none, none, passages, passages, passages)
     assert communities.occurrence.tolist() == pytest.approx([0.75, 0.25, 1.0], abs=1e-6)
     batches = fill_batches(shuffled(3), [400, 500, 300], 1000, 20)
     assert [set(b) for b in batches] == [{2, 1}, {0}]
@@ -52,8 +52,7 @@ def hierarchy() -> Communities:
     members = [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]
     levels, parents = [0, 0, 1, 1, 1, 1, 2, 2], [-1, -1, 0, 0, 1, 1, 2, 2]
     none = Lists.of([[]] * 8)
-    arrays = (np.array(levels), np.array(parents), np.zeros(8, dtype=bool))
-    return Communities(tuple("abcdefgh"), *arrays, Lists.of(members), none, none)
+    return Communities(tuple("abcdefgh"), np.array(levels), np.array(parents), Lists.of(members), none, none)
 
 
 def test_roll_up_to_the_deepest_report() -> None:

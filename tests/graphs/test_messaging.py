@@ -19,8 +19,9 @@ from gnnrag.graphs.messages import (
     corpus_graph,
     fact_graph,
 )  # fmt: skip
-from gnnrag.graphs.titles import TitleMatcher, build_titles
+from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.text.analyse import PassageText
+from tests.helpers.titles import build_titles
 
 TITLES = ("Lovelace (film)", "Ada Renn", "Eric XIV of Sweden")
 TEXTS = (
@@ -33,7 +34,7 @@ FACTS = ([("Ada Renn", "directed", "Lovelace")], [("Ada Renn", "born in", "Malta
 
 def whole(facts=(), similar=()):
     graph = build_hierarchy(TEXTS)
-    return graph, *corpus_graph(graph, TITLES, TitleMatcher(graph, build_titles(graph, TITLES)), facts, similar)
+    return graph, *corpus_graph(graph, TitleMatcher(graph, build_titles(graph, TITLES)), facts, similar)
 
 
 def named(graph, triple):

@@ -11,11 +11,11 @@ from gnnrag.arrays import Lists
 from gnnrag.graphs.rendering import (
     GraphHits,
     Renderer,
-    classic_passages,
     distinct,
     passages_in_order,
     round_robin,
 )
+from gnnrag.retrievers.knowledge import classic_passages
 from gnnrag.retrievers.lightrag import (
     current_passages,
     own_passages,
@@ -89,14 +89,10 @@ def lists(found: Lists) -> list[list[int]]:
     return [found[i].tolist() for i in range(len(found))]
 
 
-def test_undirected_edges() -> None:
-    edges = GRAPH.edges
-    assert edges.ends.tolist() == [[0, 1], [0, 2]] and GRAPH.edge_weights.tolist() == [4.0, 1.0]
-    assert edges.degrees.tolist() == [2, 1, 1, 0] and edges.degree_sums.tolist() == [3, 3]
-    assert edges.of.tolist() == [0, 0, 1, 0, -1] and lists(edges.relations) == [[0, 1, 3], [2]]
-    assert lists(edges.incident) == [[0, 1], [0], [1], []] and lists(edges.neighbours) == [[1, 2], [0], [0], []]
-    assert lists(GRAPH.edge_passages) == [[0, 1], [2]]
-    assert edges.best(np.array([0.1, 0.5, 0.2, 0.4, 0.9])).tolist() == [0.5, 0.2]
+def test_what_edges_gather() -> None:
+    assert GRAPH.edge_weights.tolist() == [4.0, 1.0] and lists(GRAPH.edge_passages) == [[0, 1], [2]]
+    assert GRAPH.edges.degree_sums.tolist() == [3, 3]
+    assert GRAPH.edges.best(np.array([0.1, 0.5, 0.2, 0.4, 0.9])).tolist() == [0.5, 0.2]
 
 
 def test_no_edges() -> None:

@@ -6,7 +6,7 @@ import pytest
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs import synonyms
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.synonyms import candidate_clusters, renaming, resolution_text, without_loops
+from gnnrag.graphs.synonyms import candidate_clusters, renaming
 
 NAMES = ("DEVELOPMENT PLAN", "DEVELOPMENT PLANS", "PLANNING OFFICE", "GRID", "GRID LINES")
 DEGREES = {"DEVELOPMENT PLAN": 9, "DEVELOPMENT PLANS": 4, "PLANNING OFFICE": 6, "GRID": 3, "GRID LINES": 5}
@@ -101,10 +101,9 @@ def test_many_entities_are_blocked_by_their_nearest(monkeypatch):
 
 def test_nothing_to_resolve():
     assert candidate_clusters(fold([Extraction()]), np.zeros((0, 4), np.float32)) == []
-    assert resolution_text("Ada", "person") == "Ada (person)" and resolution_text("Ada", "") == "Ada"
 
 
-def test_merging_unites_passages_aliases_and_relations_and_drops_loops():
+def test_merging_unites_passages_aliases_and_relations():
     more = (("Plan", "of", "Rome"), ("Plan", "is one of", "Plans"))
     rows = [
         Extraction((), (("Plan", "of", "Office"), ("Plans", "of", "Office"), *more)),
@@ -112,15 +111,16 @@ def test_merging_unites_passages_aliases_and_relations_and_drops_loops():
     ]
     renamed = renaming(fold(rows), [["Plan", "PLANS"]])
     assert renamed == {"PLANS": "Plan", "Plans": "Plan"}
-    graph = fold(without_loops(rows, renamed), renamed=renamed)
+    graph = fold(rows, renamed)
     assert list(graph.names) == ["Grid", "Office", "Plan", "Road", "Rome"] and graph.aliases[2] == ("PLANS", "Plans")
     assert graph.entity_passages[2].tolist() == [0, 1] and graph.edges.degrees.tolist() == [1, 1, 4, 1, 1]
     stated = zip(graph.ends[:, 1].tolist(), graph.labels, graph.weights.tolist(), strict=True)
-    # Two passages' worth of `of Office` add up; what a passage itself says of a thing and itself stays.
+    # Two passages' worth of `of Office` add up.
     rows = {(graph.names[tail], label): weight for tail, label, weight in stated}
     assert rows == {
         ("Grid", "for"): 1.0,
         ("Office", "of"): 2.0,
+        ("Plan", "is one of"): 1.0,  # a loop, which joins nothing
         ("Plan", "names"): 1.0,
         ("Road", "for"): 1.0,
         ("Rome", "of"): 1.0,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.graphs.tree import Layer, SummaryTree, _best_count, build_tree
+from gnnrag.graphs.tree import Layer, SummaryTree, _soft_clusters, build_tree
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index_config import TreeConfig
 from gnnrag.io import digest
@@ -88,10 +88,12 @@ def test_equal_texts_are_summarised_once():
     assert {int(i) for node in list(found.layers)[-1] for i in found.leaves(int(node))} == set(range(40))
 
 
-def test_the_number_of_components_has_the_lowest_bic():
+def test_the_number_of_components_has_the_lowest_bic(monkeypatch):
     from sklearn.mixture import GaussianMixture
 
     rng = np.random.default_rng(1)
     points = np.concatenate([rng.normal(at, 0.3, size=(n, 2)) for at, n in ((0, 14), (6, 7), (12, 3))])
+    monkeypatch.setattr("gnnrag.graphs.tree.reduce_vectors", lambda *given: points)
     models = {n: GaussianMixture(n, random_state=224).fit(points) for n in range(1, 24)}
-    assert _best_count(points) == min(models, key=lambda n: models[n].bic(points))
+    best = min(models, key=lambda n: models[n].bic(points))
+    assert len(_soft_clusters(Layer(points, [""] * 24, np.ones(24)), TreeConfig(), 5)) == best

@@ -245,7 +245,7 @@ def test_an_unknown_artefact(tmp_path):
 
 def test_a_damaged_artefact_is_named(tmp_path):
     build(tmp_path / "i", names=["hierarchy"])
-    path = Index(tmp_path / "i").folder("hierarchy") / "value.npz"
+    path = Index(tmp_path / "i").folder("hierarchy") / "value.passage_sentences.values.npy"
     path.write_text("nothing")
     with pytest.raises(ArtefactError, match="delete it"):
         Index(tmp_path / "i").read("hierarchy")

@@ -3,10 +3,12 @@ import sys
 import numpy as np
 import pytest
 
+from gnnrag import networks
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index import embedder as module
-from gnnrag.index.embedder import HashEmbedder, SentenceEmbedder, make_embedder, model_folder
+from gnnrag.index.embedder import HashEmbedder, SentenceEmbedder, make_embedder
 from gnnrag.index_config import EmbedderConfig
+from gnnrag.networks import model_folder
 
 
 class TestHashEmbedder:
@@ -96,9 +98,9 @@ class TestBatching:
         assert len(others | {base}) == 5
 
     def test_a_gpu_is_used_where_there_is_one(self, monkeypatch):
-        monkeypatch.setattr(module, "find_spec", lambda name: object())
+        monkeypatch.setattr(networks, "find_spec", lambda name: object())
         for found, wanted in ((True, "torch"), (False, "openvino")):
-            monkeypatch.setattr(module, "has_gpu", lambda found=found: found)
+            monkeypatch.setattr(networks, "has_gpu", lambda found=found: found)
             assert SentenceEmbedder(EmbedderConfig(model="no/model")).backend == wanted
             assert SentenceEmbedder(EmbedderConfig(model="no/model", device="cpu")).backend == "openvino"
 
@@ -109,6 +111,6 @@ class TestBatching:
 
 def test_wrong_weights_are_refused_by_their_digest(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    monkeypatch.setattr(module, "released_folder", lambda: tmp_path)
-    with pytest.raises(ArtefactError, match=rf"SHA-256 [0-9a-f]{{64}}, expected {module.EMBEDDED_SHA256}; reinstall"):
-        module.model_folder("embedded")
+    monkeypatch.setattr(networks, "released_folder", lambda: tmp_path)
+    with pytest.raises(ArtefactError, match=rf"SHA-256 [0-9a-f]{{64}}, expected {networks.EMBEDDED_SHA256}; reinstall"):
+        model_folder("embedded")

@@ -9,8 +9,9 @@ import pytest
 
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
-from gnnrag.index.embedder import compiled, make_embedder, model_folder, model_tokeniser, released_tokeniser
+from gnnrag.index.embedder import make_embedder, model_tokeniser, released_tokeniser
 from gnnrag.index_config import EmbedderConfig
+from gnnrag.networks import compiled, model_folder
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import opened
 from gnnrag.roles.tuned.span_items import make_item, padded, window_maker

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from gnnrag import networks
 from gnnrag.errors import ArtefactError
-from gnnrag.index import embedder, static
+from gnnrag.index import static
 from gnnrag.index.embedder import make_embedder
 from gnnrag.index.static import DIM, distil, static_vectors, token_sums
 from gnnrag.index_config import EmbedderConfig
@@ -121,7 +122,7 @@ class TestTheEmbedded:
         found = make_embedder(EmbedderConfig(model="static", backend="nonsense"))
         assert found.dim == DIM and len(found.identity) == 64 and not found.weights
         (tmp_path / "model.safetensors").write_bytes(b"other weights")
-        monkeypatch.setattr(embedder, "released_folder", lambda: tmp_path)
+        monkeypatch.setattr(networks, "released_folder", lambda: tmp_path)
         monkeypatch.setenv("GNNRAG_CACHE", str(tmp_path / "cache"))  # where nothing was distilled yet
         with pytest.raises(ArtefactError, match="embedded weights have SHA-256"):
             make_embedder(EmbedderConfig(model="static")).encode(["x"])

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.titles import TitleMatcher, build_titles, layout_of
+from gnnrag.graphs.titles import TitleMatcher, layout_of
 from gnnrag.parts import set_up
 from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import words
 from gnnrag.text.subjects import PATH, subjects_of
 from gnnrag.types import Passage, Query
+from tests.helpers.titles import build_titles
 
 CORPUS = [
     Passage("amber", "Amber Road", "Amber Road is a 1931 film directed by Karl Holm. It stars Ada Lind and Bo Ek."),

@@ -108,7 +108,7 @@ class TestLocal:
     def test_relations_inside_come_before_those_that_lead_out(self, index: Index) -> None:
         r, g = local(index), index.knowledge
         hub = int(np.argmax(g.edges.degrees))
-        selected = [hub, *g.neighbours[hub][:3].tolist()]
+        selected = [hub, *g.edges.neighbours[hub][:3].tolist()]
         found = r.relations(selected)
         inside = [set(g.ends[x].tolist()) <= set(selected) for x in found]
         assert inside == sorted(inside, reverse=True) and any(inside)
@@ -119,7 +119,7 @@ class TestLocal:
 
         def key(x: int) -> tuple[int, int, int]:
             (outer,) = set(g.ends[x].tolist()) - set(selected)
-            links = len({s for s in selected if s in g.neighbours[outer].tolist()})
+            links = len({s for s in selected if s in g.edges.neighbours[outer].tolist()})
             return (-links, -int(r.rank[x]), x)
 
         assert [key(x) for x in out] == sorted(key(x) for x in out)
@@ -225,13 +225,13 @@ class TestGlobal:
 
     def test_passages_of_the_best_points_come_first(self, index: Index) -> None:
         communities = index.read("communities")
-        reports = index.read("reports").items
+        reports = index.read("reports").drafts
         i = next(
             i
             for i in set_up(GraphRAGGlobalRetriever(), index=index, roles={}).candidates()
-            if len(reports[i].draft.findings) > 2
+            if len(reports[i].findings) > 2
         )
-        finding = reports[i].draft.findings[2]
+        finding = reports[i].findings[2]
         point = Point(finding.explanation, 99.0, (communities.keys[i],))
         (graph, text), _ = search(
             index, self.roles([ReportPoints((point,)), ReportPoints()]), Query(QUERY, "graph"), Query(QUERY)

@@ -42,7 +42,7 @@ def golden_index(graph: Any = None, dense: Any = G1_DENSE, fact_scores: Any = G1
     facts = np.array([[fact_scores[f]] for f in graph.facts]).reshape(-1, 1)
     return SimpleNamespace(
         ids=[f"P{i}" for i in range(graph.num_passages)],
-        entity_graph=EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), facts),
+        entity_graph=EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), facts, np.arange(len(facts))),
         embedder=SimpleNamespace(encode=lambda texts, is_query: np.ones((len(texts), 1))),
         dense_scores=lambda texts: np.stack([dense] * len(texts)),
     )

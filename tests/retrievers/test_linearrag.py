@@ -121,7 +121,10 @@ def test_the_reset_in_plain_loops(index: Index, boost: bool) -> None:
     active = Activation(scores, rng.integers(1, 4, count), scores + 0.1)
     cosines, graph, lifted = rng.normal(size=len(index.ids)), index.hierarchy, []
     for p, passage in enumerate(index.passages):
-        said = [{graph.phrase_keys[n] for n in graph.phrases_of(s).tolist()} for s in graph.sentences_of(p).tolist()]
+        said = [
+            {graph.phrase_keys[n] for n in graph.sentence_phrases[s].tolist()}
+            for s in graph.passage_sentences[p].tolist()
+        ]
         bonus = 0.0
         for name, e in retriever.position.items():
             bonus += scores[e] / active.tiers[e] * math.log(1 + sum(name in keys for keys in said))

@@ -191,7 +191,7 @@ def test_points_by_rules_are_sentences_that_speak_of_the_query(index: Index) -> 
 
 def test_points_of_a_report_near_the_query_count_more(index: Index) -> None:
     keys, reports = index.read("communities").keys, index.read("reports")
-    summary = reports.items[0].draft.summary
+    summary = reports.drafts[0].summary
     near, far = (
         offline(OfflineReportPoints(), ReportPointsTask(summary.split(".")[0], ((key, f"# T\n{summary}"),)), index)
         for key in (keys[0], "c-unknown")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.index.embedder import EMBEDDED_SHA256
+from gnnrag.networks import EMBEDDED_SHA256
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder

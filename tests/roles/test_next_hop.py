@@ -12,9 +12,9 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.index.index import Index
 from gnnrag.methods.baselines import ClosedBook
+from gnnrag.networks import EMBEDDED_SHA256
 from gnnrag.parts import set_up
 from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.retrievers.dense import DenseRetriever

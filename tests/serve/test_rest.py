@@ -188,7 +188,7 @@ def test_a_client_cannot_raise_the_limits_of_the_settings(tmp_path: Path, monkey
 
 
 def test_a_damaged_artefact_is_a_fault_of_the_server_and_its_folder_stays_unsaid(tmp_path: Path) -> None:
-    for file in build(tmp_path).glob("hierarchy-*/*.npz"):
+    for file in build(tmp_path).glob("hierarchy-*/*.npy"):
         file.write_bytes(b"damaged")
     with serving([tmp_path / "index"]) as client:
         status, reply, _ = client("POST", "/api/indexes/index/search", {"query": "Solaris", "retriever": "chg"})

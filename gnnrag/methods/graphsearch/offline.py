@@ -94,7 +94,7 @@ class OfflineRefiner(BridgingRole[SubQueryTask, TextResult]):
 
 def _sentences(index: Any, id_: str) -> list[str]:
     graph = index.hierarchy
-    return [" ".join(graph.sentences[s].split()) for s in graph.sentences_of(index.position[id_]).tolist()]
+    return [" ".join(graph.sentences[s].split()) for s in graph.passage_sentences[index.position[id_]].tolist()]
 
 
 @part("role", "drafter.offline")

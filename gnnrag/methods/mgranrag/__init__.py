@@ -146,7 +146,7 @@ class MGranRAG(Method):
         if self.skip_read != "none":
             chosen = [p for p in chosen if p not in evidence.read_so_far]
         chosen = memory["read_now"] = chosen[: self.candidates]
-        nodes = [(p, s) for p in chosen for s in graph.sentences_of(p).tolist()]
+        nodes = [(p, s) for p in chosen for s in graph.passage_sentences[p].tolist()]
         shown = tuple(ShownSentence(graph.sentences[s], self.index.ids[p]) for p, s in nodes)
         extracted = ExtractedEvidence()
         if shown:
@@ -173,7 +173,7 @@ class MGranRAG(Method):
         units = [u for u in evidence.units.values() if self.sentence_scope == "memory" or u.node in evidence.new]
         named = self.aligner.named(units, overlay, self.expand_graph)
         unnamed = [self.aligner.entities_of(u.node, nodes) for u, nodes in zip(units, named, strict=True)]
-        read = {graph.first_sentence + s for p in evidence.read_so_far for s in graph.sentences_of(p).tolist()}
+        read = {graph.first_sentence + s for p in evidence.read_so_far for s in graph.passage_sentences[p].tolist()}
         is_released = self.weights.form == "released"
         asked = self.aligner.asked(memory["phrases"], units if is_released else None)
         best = max((unit.psi for unit in evidence.units.values()), default=0.0)

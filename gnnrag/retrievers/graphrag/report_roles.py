@@ -145,8 +145,8 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
 
     @cached_property
     def _idf(self) -> dict[str, float]:
-        reports = self.index.read("reports").items
-        counts = Counter(w for r in reports for w in content_stems(f"{r.draft.title} {r.draft.summary}"))
+        reports = self.index.read("reports").drafts
+        counts = Counter(w for r in reports for w in content_stems(f"{r.title} {r.summary}"))
         return {w: math.log(1 + len(reports) / n) for w, n in counts.items()}
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
-from gnnrag.index.reports import ENTITY, PASSAGE, RELATION, Report, Reports, report_text
+from gnnrag.index.reports import ENTITY, PASSAGE, RELATION, Reports
+from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.text.sentences import content_words, similarity
 from gnnrag.types import Hit
 
@@ -72,6 +73,12 @@ def deepest(communities: Communities, max_level: int) -> list[int]:
 _CITED = 20  # passages that a report without citations, a bucket for instance, stands for
 
 
+def report_text(draft: ReportDraft) -> str:
+    """Return a report in full, as prompts show it: title, summary, findings."""
+    findings = "".join(f"\n\n## {f.summary}\n{f.explanation}".rstrip() for f in draft.findings)
+    return f"# {draft.title}\n{draft.summary}{findings}"
+
+
 class ReportView:
     """The reports of an index, by position of their community."""
 
@@ -80,22 +87,22 @@ class ReportView:
         self.graph: KnowledgeGraph = index.knowledge
         self.communities: Communities = index.read("communities")
         self.reports: Reports = index.read("reports")
-        self.ratings = np.array([r.draft.rating for r in self.reports.items])
+        self.ratings = np.array([r.rating for r in self.reports.drafts])
 
-    def __getitem__(self, i: int) -> Report:
-        return self.reports.items[i]
+    def __getitem__(self, i: int) -> ReportDraft:
+        return self.reports.drafts[i]
 
     def rests(self, i: int, mask: np.ndarray | None) -> bool:
         """Tell whether all passages of a community are in `mask` (num_passages,); None is no filter."""
         return mask is None or bool(mask[self.communities.passages[i]].all())
 
     def text(self, i: int) -> str:
-        return report_text(self[i].draft)
+        return report_text(self[i])
 
     def entities(self, i: int) -> list[int]:
         """Return the members that a report cites, by itself or through relations, in order; without any, the best."""
         cited: dict[int, None] = {}
-        for finding in self[i].draft.findings:
+        for finding in self[i].findings:
             for source in finding.sources:
                 if (entity := self._entity(source)) is not None:
                     cited[entity] = None
@@ -134,14 +141,14 @@ class ReportView:
         return f"{self.graph.names[entity]}: {text}" if text else self.graph.names[entity]
 
     def _cite(self, i: int, wanted: frozenset[str], cited: dict[str, None]) -> None:
-        findings = self[i].draft.findings
+        findings = self[i].findings
         texts = [content_words(f"{f.summary} {f.explanation}") for f in findings]
         for n in sorted(range(len(findings)), key=lambda n: -similarity(wanted, texts[n])):
             for source in findings[n].sources:
                 cited.update(dict.fromkeys(self._passages_of(source)))
             if not findings[n].sources:  # it repeats the report of a part
                 for child in self.communities.children[i].tolist():
-                    if self[child].draft.title == findings[n].summary:
+                    if self[child].title == findings[n].summary:
                         self._cite(child, wanted, cited)
 
     def _passages_of(self, source: str) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.io import (
     WEIGHTS,
     digest,
@@ -24,6 +23,7 @@ from gnnrag.io import (
     save_tensors,
     write_json,
 )
+from gnnrag.networks import model_folder, quiet_loading
 from gnnrag.parts import build, find_class, from_settings, part_from_settings, set_up
 from gnnrag.roles.base import Role
 from gnnrag.session import Session

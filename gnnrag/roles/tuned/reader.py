@@ -21,8 +21,8 @@ from annotated_types import Ge
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.devices import device_named
-from gnnrag.index.embedder import compiled, openvino_runs
 from gnnrag.io import WEIGHTS, digest, file_digest
+from gnnrag.networks import compiled, openvino_runs
 from gnnrag.parts import part
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search, with_marks
 from gnnrag.roles.comparing import Finding, compare

@@ -17,8 +17,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import logsumexp
 
 from gnnrag.errors import ConfigError
-from gnnrag.index.embedder import BUCKET, released_folder, uncut_tokeniser
+from gnnrag.index.embedder import BUCKET
 from gnnrag.metrics.answer import normalise_answer
+from gnnrag.networks import released_folder, uncut_tokeniser
 from gnnrag.roles.comparing import DATE_RE, Reading, fold
 from gnnrag.roles.tuned.checkpoint import load_tokenizer
 from gnnrag.text.normalise import find_words

@@ -13,8 +13,8 @@ from annotated_types import Ge
 from gnnrag.batching import MicroBatcher
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError
-from gnnrag.index.embedder import quiet_loading
 from gnnrag.io import digest, interpreting
+from gnnrag.networks import quiet_loading
 from gnnrag.parts import part
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainVerifier
