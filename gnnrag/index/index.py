@@ -23,6 +23,7 @@ from gnnrag.index.artefacts import ARTEFACTS, Work, folders_in
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.filters import checked, matching
 from gnnrag.index.lexical import Lexical
+from gnnrag.index.nearest import FLAT_UP_TO, Nearest
 from gnnrag.index.tables import (
     PASSAGES,
     PassageTable,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from gnnrag.graphs.entities import EntityKnowledge
     from gnnrag.graphs.hierarchy import HierarchyGraph
     from gnnrag.graphs.knowledge import KnowledgeGraph, KnowledgeVectors
-    from gnnrag.index.nearest import Nearest
 
 logger = logging.getLogger(__name__)
 RECORD = "record.json"  # of an artefact: settings, tables, counts, seconds
@@ -305,8 +305,6 @@ class Index:
     @cached_property
     def nearest(self) -> Nearest:
         """Finds the passages nearest to vectors by the index of their table."""
-        from gnnrag.index.nearest import Nearest
-
         return Nearest(self.passage_vectors, self.table_of("embeddings").dataset, self.table.keys.to_pylist())
 
     @cached_property
@@ -317,11 +315,19 @@ class Index:
         """BM25 of queries and passages, (len(queries), num_passages) float64."""
         return self.lexical.scores(queries)
 
+    def cosines(self, vector: np.ndarray, near: int = 0) -> np.ndarray:
+        """Cosines of a unit vector (dim,) and the passages, (num_passages,) float32.
+
+        With `near`, of more than 200,000 passages only so many are compared; the others get a low cosine.
+        """
+        if near and len(self.ids) > FLAT_UP_TO:
+            return self.nearest.cosines(vector, near)
+        return self.passage_vectors @ vector  # alone: the rounding of a matrix-matrix product depends on the batch
+
     def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
         """Cosine of queries and passages, (len(queries), num_passages) float32."""
-        # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
-        return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
+        return np.array([self.cosines(v) for v in vectors], np.float32).reshape(len(queries), len(self.ids))
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

@@ -16,7 +16,6 @@ from gnnrag.types import Hit, Query, Ranking
 
 if TYPE_CHECKING:
     from gnnrag.index.embedder import Embedder
-    from gnnrag.index.index import Index
 
 ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
 _BLOCK = 128  # scores of which `best_positions` takes the maximum
@@ -185,11 +184,3 @@ def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
     texts = [query.text for query in queries if query.vector is None]
     vectors = iter(embedder.encode(texts, is_query=True) if texts else ())
     return np.stack([next(vectors) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
-
-
-def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
-    """Return each query's cosines with all passages, by its own vector or its text's; (num_passages,) for each."""
-    cosines = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
-    return [
-        next(cosines) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
-    ]

@@ -12,10 +12,11 @@ from scipy import sparse
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.parts import part
-from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
 
 _TOLERANCE = 1e-6
+_NEAR = 500  # passages of a large corpus whose cosines count
 _FEW = 8  # a name or term found in more than this many other passages links none of them
 
 
@@ -49,7 +50,8 @@ class CHGRetriever(Retriever):
     follow_share: float = 0.3  # share of a passage's seed mass that it passes to the next one of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
-    # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
+    # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs, whose
+    # cosines come from the index of vectors
     precision: Literal["auto", "exact", "fast"] = "auto"
 
     reads = ("hierarchy", "titles", "embeddings", "lexical")
@@ -67,7 +69,9 @@ class CHGRetriever(Retriever):
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
         texts = [query.text for query in queries]
         masks = [self.mask(query) for query in queries]
-        searches = zip(texts, cosines_of(queries, self.index), self.index.bm25_scores(texts), masks, strict=True)
+        near = _NEAR if self.precision != "exact" and not any(query.filter for query in queries) else 0
+        cosines = [self.index.cosines(vector, near) for vector in vectors_of(queries, self.index.embedder)]
+        searches = zip(texts, cosines, self.index.bm25_scores(texts), masks, strict=True)
         seeds = [self._seeds(text, self._prior(dense, lexical, mask)) for text, dense, lexical, mask in searches]
         reset = sparse.hstack([_column(masses, self.graph.num_nodes) for masses in seeds], format="csc")
         scores = self.walk.solve(reset, _TOLERANCE, rows=slice(0, self.graph.num_passages))

@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from gnnrag.index.nearest import FLAT_UP_TO
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
+
+_CANDIDATES = 10  # times as many are compared as are ranked, where not all are
 
 
 @part("retriever", "dense")
@@ -28,10 +29,6 @@ class DenseRetriever(Retriever):
         return [self._ranking(query, vector) for query, vector in zip(queries, vectors, strict=True)]
 
     def _ranking(self, query: Query, vector: np.ndarray) -> Ranking:
-        if query.filter or self.search == "flat" or len(self.index.ids) <= FLAT_UP_TO:
-            # One product a query: the rounding of a matrix-matrix product depends on the batch.
-            cosines = self.index.passage_vectors @ vector
-            return rank_passages(cosines, self.index.ids, query.top_k, "cosine", mask=self.mask(query))
-        rows, scores, low = self.index.nearest.search(vector, query.top_k)
-        high = float(scores[0]) if len(scores) else None
-        return Ranking(tuple(self.index.ids[i] for i in rows.tolist()), scores, branch="cosine", low=low, high=high)
+        is_flat = query.filter or self.search == "flat"
+        cosines = self.index.cosines(vector, 0 if is_flat else _CANDIDATES * query.top_k)
+        return rank_passages(cosines, self.index.ids, query.top_k, "cosine", mask=self.mask(query))

@@ -1,6 +1,6 @@
 import numpy as np
 
-from gnnrag.index.nearest import Nearest, index_vectors
+from gnnrag.index import nearest
 from gnnrag.index.tables import ValueTable
 
 
@@ -11,11 +11,23 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
     table, keys = ValueTable(str(tmp_path / "v.lance")), [f"k{i}" for i in range(4000)]
     table.add(keys, vectors)
     table.flush()
-    index_vectors(table.uri)
-    indexed = Nearest(vectors, ValueTable(table.uri).dataset, keys)
+    nearest.index_vectors(table.uri)
+    indexed = nearest.Nearest(vectors, ValueTable(table.uri).dataset, keys)
     for query in vectors[:20]:
         cosines = vectors @ query
         near = np.lexsort((np.arange(4000), -cosines))[:10].tolist()
-        approximate, scores, lowest = indexed.search(query, 10)
-        assert len(set(approximate.tolist()) & set(near)) >= 7 and approximate[0] == near[0]
-        assert scores[0] == cosines[near[0]] and lowest < 0
+        approximate = indexed.cosines(query, 100)
+        best = np.lexsort((np.arange(4000), -approximate))[:10].tolist()
+        assert len(set(best) & set(near)) >= 7 and best[0] == near[0]
+        assert approximate[near[0]] == cosines[near[0]] and approximate.min() < 0
+
+
+def test_new_vectors_are_a_segment_of_the_index_until_there_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(nearest, "_SEGMENTS", 2)
+    table, rng = ValueTable(str(tmp_path / "v.lance")), np.random.default_rng(1)
+    for part, segments in enumerate((1, 2, 1)):
+        table.add([f"k{part}-{i}" for i in range(512)], rng.normal(size=(512, 16)).astype(np.float32))
+        table.flush()
+        nearest.index_vectors(table.uri)
+        (index,) = ValueTable(table.uri).dataset.describe_indices()
+        assert (len(index.segments), index.num_rows_indexed) == (segments, 512 * (part + 1))

@@ -45,15 +45,21 @@ class BagIndex:
         titles = ["" if PATH in p.title else p.title for p in passages]
         self.titles = TitleMatcher(self.hierarchy, build_titles(self.hierarchy, titles, subjects))
         self.layout = layout_of([p.id for p in passages], [p.title for p in passages])
+        self.embedder = self
         self.bags = [set(words(p.content)) for p in passages]
 
-    def dense_scores(self, texts: list[str]) -> np.ndarray:
-        bags = [set(words(text)) for text in texts]
-        return np.array([[len(q & b) / (1 + len(q | b)) for b in self.bags] for q in bags]).reshape(len(texts), -1)
+    def encode(self, texts: list[str], is_query: bool) -> np.ndarray:
+        return self._of_bags(texts, lambda q, b: len(q & b) / (1 + len(q | b)))
+
+    def cosines(self, vector: np.ndarray, near: int) -> np.ndarray:
+        return vector
 
     def bm25_scores(self, texts: list[str]) -> np.ndarray:
-        bags = [set(words(text)) for text in texts]
-        return np.array([[float(len(q & b)) for b in self.bags] for q in bags]).reshape(len(texts), -1)
+        return self._of_bags(texts, lambda q, b: float(len(q & b)))
+
+    def _of_bags(self, texts: list[str], score: Any) -> np.ndarray:
+        rows = [[score(set(words(text)), bag) for bag in self.bags] for text in texts]
+        return np.array(rows).reshape(len(texts), -1)
 
 
 INDEX = BagIndex(CORPUS)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnrag.parts import set_up
-from gnnrag.retrievers import dense
 from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
@@ -27,7 +25,11 @@ class Vectors:
     def __init__(self, vectors: np.ndarray, queries: np.ndarray) -> None:
         self.passage_vectors, self.queries = vectors, queries
         self.ids = [f"p{i:04}" for i in range(len(vectors))]
-        self.embedder = SimpleNamespace(encode=self.encode)
+        self.embedder = self
+
+    def cosines(self, vector: np.ndarray, near: int) -> np.ndarray:
+        self.near = near
+        return self.passage_vectors @ vector
 
     def encode(self, texts: list[str], is_query: bool = False) -> np.ndarray:
         assert is_query
@@ -43,37 +45,17 @@ def clustered() -> Any:
     return Vectors(vectors, unit(centres + 0.05 * rng.normal(size=(CLUSTERS, DIM))))
 
 
-def all_queries(top_k: int = 200) -> list[Query]:
-    return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
-
-
-@pytest.mark.parametrize("top_k", [1, 10, 5000])
-def test_against_numpy(clustered: Any, top_k: int) -> None:
-    for i, ranking in enumerate(set_up(DenseRetriever(), index=clustered).retrieve(all_queries(top_k))):
+@pytest.mark.parametrize(("top_k", "search", "near"), [(1, "auto", 10), (10, "flat", 0), (5000, "auto", 50_000)])
+def test_against_numpy(clustered: Any, top_k: int, search: Any, near: int) -> None:
+    queries = [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
+    for i, ranking in enumerate(set_up(DenseRetriever(search=search), index=clustered).retrieve(queries)):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
         best = np.argsort(-scores, kind="stable")[:top_k]
         assert ranking.scores == pytest.approx(scores[best], abs=1e-5)
         assert list(ranking.ids[:10]) == [clustered.ids[j] for j in best[:10]]
         assert len(ranking) == min(top_k, len(scores)) and ranking.scores.dtype == np.float64
-        assert (ranking.low, ranking.high) == (
-            pytest.approx(scores.min(), abs=1e-5), pytest.approx(scores.max(), abs=1e-5)
-        )  # fmt: skip
-        assert ranking.branch == "cosine"
-
-
-@pytest.mark.parametrize(
-    ("search", "flat_up_to", "is_indexed"), [("auto", 4, False), ("auto", 3, True), ("flat", 3, False)]
-)
-def test_large_corpora_are_searched_by_their_index(
-    search: Any, flat_up_to: int, is_indexed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dense, "FLAT_UP_TO", flat_up_to)
-    index: Any = Vectors(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))
-    hits = np.array([2, 0]), np.array([0.7, 0.5]), -0.25
-    index.nearest = SimpleNamespace(search=lambda vector, top_k: hits)
-    (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
-    assert ranking.ids == (("p0002", "p0000") if is_indexed else ("p0001", "p0000"))
-    assert (ranking.low, ranking.high) == ((-0.25, 0.7) if is_indexed else (0.0, 1.0))
+        assert [ranking.low, ranking.high] == pytest.approx([scores.min(), scores.max()], abs=1e-5)
+        assert ranking.branch == "cosine" and clustered.near == near
 
 
 @pytest.mark.parametrize("count", [1, 5, 400, 3000])
