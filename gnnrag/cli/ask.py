@@ -155,8 +155,8 @@ def answer_text(answer: Answer, index: Index) -> str:
     queries = []
     for event in answer.trace:
         if event["event"] == "chain" and event["text"]:
-            lines.append("Chain (in brackets: where the pool had it, before promotion)")
-            lines += [*(f"  {line}" for line in event["text"].splitlines()), ""]
+            chain = re.sub(r"\[(\d+)\]", r"(no. \1 found)", event["text"])
+            lines += ["Chain", *(f"  {line}" for line in chain.splitlines()), ""]
         elif event["event"] == "sufficiency":
             outcome = "suffices" if event["enough"] else "does not suffice: on to the multi_hop route"
             lines.append(f"Flat evidence {outcome} (confidence {event['value']:.2f})\n")

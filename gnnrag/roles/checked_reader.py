@@ -50,7 +50,8 @@ class CheckedReader(PromptedReader):
             return own
         style = task.style or answer_style(task.question.text)
         worded = await super().__call__(replace(task, style="sentence" if style == "short" else style), session)
-        says = f" {lower_words(own.text)} " in f" {lower_words(without_citations(worded.text))} "
+        stated, said = (lower_words(without_citations(text)) for text in (own.text.split("\n")[0], worded.text))
+        says = f" {stated} " in f" {said} "
         if worded.text and (says or not (is_sure and is_small)):
             return worded
         return replace(own, flags=(*own.flags, *(flag for flag in worded.flags if flag != "abstained")))

@@ -13,7 +13,7 @@ from typing import Literal
 
 from rapidfuzz import fuzz
 
-from gnnrag.text.normalise import cached, country_mentions, drop_qualifier, region_mentions, words
+from gnnrag.text.normalise import cached, country_mentions, drop_qualifier, lexicon, region_mentions, words
 from gnnrag.text.questions import MONTHS, is_yes_no
 from gnnrag.text.sentences import BLANK_LINE, MAX_PASSAGE, beginning, split_sentences
 from gnnrag.text.subjects import PATH
@@ -173,12 +173,6 @@ def death_date(text: str) -> DateKey | None:
     return next((date for date in dates if date), None)
 
 
-def release_date(text: str, title: str = "") -> DateKey | None:
-    """Return when a work came out, or when an organisation was founded: the year in its title, else the first date."""
-    year = re.search(r"\((\d{4})\b", title)
-    return (int(year.group(1)), 0, 0) if year else _first_date(text)
-
-
 def lifespan_days(text: str) -> DateKey | None:
     """Return how long the person a passage is about lived, in days, roughly."""
     born, died = birth_date(text), death_date(text)
@@ -261,14 +255,7 @@ def _attribute(clause: str, yes_no: bool) -> Attribute:
     if yes_no:
         same = r"same (?:country|nationality|citizenship|origin)|share.*(?:country|nationality)"
         return "country" if re.search(same, clause) else "predicate"
-    cues: tuple[tuple[str, Attribute], ...] = (
-        (r"lived longer|longest life|longer life|live longer", "lifespan"),
-        (r"\b(?:died|die|death|dead|passed away)\b", "death"),
-        (r"\b(?:born|older|younger|oldest|youngest|birth|elder)\b", "birth"),
-        (r"\b(?:released?|come|came|published|established|founded|formed|first|earlier|started|recently|newer|created|"
-         r"opened)\b", "release"),
-    )  # fmt: skip
-    return next((name for cue, name in cues if re.search(cue, clause)), "predicate")
+    return next((name for name, cue in lexicon()["compared_by"].items() if re.search(cue, clause)), "predicate")
 
 
 def compare(question: str, reading: Reading) -> Finding | None:
@@ -292,16 +279,10 @@ def compare(question: str, reading: Reading) -> Finding | None:
 
 
 def _ordered(form: Comparison, reading: Reading, ends: Sequence[int]) -> Finding | None:
-    read = {"birth": birth_date, "death": death_date, "lifespan": lifespan_days}.get(form.attribute)
-    values = [
-        read(reading.texts[end]) if read else release_date(reading.texts[end], reading.passages[end].title)
-        for end in ends
-    ]
-    known = [i for i, value in enumerate(values) if value is not None]
-    if len(known) < 2:  # nobody has died later than one who lives
-        if form.attribute != "death" or not known:
-            return None
-        return Finding(form.names[1 - known[0] if form.is_largest else known[0]], (), 0.4, "one date of death")
+    read = {"birth": birth_date, "death": death_date, "lifespan": lifespan_days}.get(form.attribute, _first_date)
+    values = [read(reading.texts[end]) for end in ends]
+    if not all(values):
+        return None
     left, right = (value or () for value in values)
     first = left > right if form.is_largest else left <= right
     sureness = 0.9 if left != right else 0.2

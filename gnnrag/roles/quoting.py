@@ -13,41 +13,25 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy.special import expit
 
 from gnnrag.index.embedder import FEW
 from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
-from gnnrag.text.normalise import FUNCTION_WORDS
+from gnnrag.text.normalise import FUNCTION_WORDS, lexicon, word_set, words
 from gnnrag.text.sentences import BLANK_LINE, ENDING, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
 
 LEAST_WORDS, MOST_WORDS = 4, 60
+ENGLISH = 0.15  # least share of function words among the words of an English passage
 SHORT_LINE = 8  # words of an item or a row, at most
-HEADINGS = 4  # capitals after small words without a stop: so many make a table of contents
-# Words that open a sentence: with a capital and no stop before them, one was glued to a heading or an item of a list.
-_OPENING = (
-    "The A An If You Your This These Those There When While Most Many Some Several Certain Different Other Another All "
-    "Almost Each Every Not In It Its It's For After Before During At By As To We Our They Their He She Anyone People "
-    "Although Because Since However Even Both Few More Only Once Until Without With From On"
-)
-_STARTERS = frozenset(_OPENING.split())
+_OPENINGS = word_set("openings")
 _GLUED = re.compile(r"(?<=[a-z\d)%])\s+(?=([A-Z][a-z'’]*)\s(?:[a-z(]|[A-Z]{2,}))")
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|may|might|must|will|would|should|shall|cannot|"
-    r"[a-z]+n['’]t|it['’]s|\w{2,}(?:ed|es)|[a-z]{3,}s|began|became|made|gave|took|wrote|won|led|found|held|built|grew|"
-    r"came|went|rose|fell|lay|include|need|begin|become|help|cause|occur|form|grow|start|spread|use|mean|show|make|give|"
-    r"take|tend|depend|affect)\b"
-)
-_POINTER = re.compile(
-    r"\b(?:figures?|tables?|photos?|pictures?|images?|diagrams?|charts?|guides?|illustrations?|examples?) "
-    r"(?:\d+|below|above|on (?:the )?(?:right|left|next|page))|\bpage \d|\bhttps?:|www\.|\b(?:above|below)\.$|"
-    r"\b(?:see|shown|listed|described|discussed) (?:in )?(?:the )?(?:below|above|guide|figure|table|chapter|part|"
-    r"section|page|next)\b|\b(?:in|of|throughout) this (?:book|chapter|guide|section|article|paper|page)\b|"
-    r"^this (?:book|chapter|guide|section|page)\b|©|\bcopyright\b|▶|\bfor more information\b|\bsee (?:the|our)\b|"
-    r"\bmore information\b|^chapter \d|\b(?:in|of) chapter\b|\b\w+\.(?:org|com|gov|net|edu)\b|\bthe following\b[^:]*$|"
-    r"^(?:let us know|we want your|take (?:our|a moment)|go (?:to|see)|read |keep reading|seek out)"
+    rf"\b(?:{'|'.join(lexicon()['verbs'].split())}|[a-z]+n['’]t|it['’]s|\w{{2,}}(?:ed|es)|[a-z]{{3,}}s)\b",
+    re.IGNORECASE,
 )
 _LEANING = re.compile(
     r"(?:[\"'“(]*)(?:he|she|it|they|his|her|its|their|this|these|that|those|such|both|either|another|others?|also|but|"
@@ -55,16 +39,8 @@ _LEANING = re.compile(
     r"as a result|at this|at these|after (?:this|that)|during (?:this|these))\b",
     re.IGNORECASE,
 )
-_TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
-# A heading in front of its sentence, which begins with the heading's first word (`Blood tests Blood tests are`) or with
-# its last word (`Colon polyps Polyps are`, `Stem cells The cells are`).
-_HEADING = r"[^.,;:(]{0,60}?"
-_FIRST_AGAIN = re.compile(rf"(?=[A-Z])(\w{{3,}})\b{_HEADING} (?=\1\b)")
-_LAST_AGAIN = re.compile(rf"(?=[A-Z]){_HEADING}\b(\w{{3,}}) (?=[A-Z])(?=(?:An? |The )?(?i:\1)\b)")
-_EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
-_LATIN = re.compile(r"[A-Za-z]+")
 _QUESTION = re.compile(r"[?？؟፧՞][\"'”’)\]*]*$")
 
 
@@ -82,6 +58,8 @@ def statements(text: str) -> tuple[Statement, ...]:
     """Return the statements of a passage's text, in order."""
     stated, position = [], 0
     text = without_citations(beginning(text, MAX_PASSAGE))  # a `[2]` in a passage is not one of our citations
+    said = words(text)
+    is_english = sum(word in FUNCTION_WORDS for word in said) >= ENGLISH * len(said)
     for block in _lists(BLANK_LINE.split(text)):
         is_list = "\n" in block or bool(_BULLET.search(block))
         if len(parse_row(block)) > 1 or (is_list and count_words(block) >= LEAST_WORDS):
@@ -90,11 +68,8 @@ def statements(text: str) -> tuple[Statement, ...]:
             continue
         for sentence in split_sentences(block):
             for part in _unglued(" ".join(sentence.split())):
-                heading = _FIRST_AGAIN.match(part) or _LAST_AGAIN.match(part)
-                tidy = part[heading.end() :] if heading and not _VERB.search(heading[0].lower()) else part
-                if _is_statement(tidy):
-                    leans = bool(_LEANING.match(tidy)) and not _EXPLETIVE.match(tidy)
-                    stated.append(Statement(tidy, position, leans))
+                if _is_statement(part) and (_VERB.search(part) or not is_english):
+                    stated.append(Statement(part, position, leans=bool(_LEANING.match(part))))
                 position += 1
     return tuple(stated)
 
@@ -120,23 +95,18 @@ def _is_line(block: str) -> bool:
 
 def _unglued(sentence: str) -> list[str]:
     """Cut a sentence before words that can only open one: headings and lists often lack the full stop before them."""
-    cuts = [m.start() for m in _GLUED.finditer(sentence) if m.group(1) in _STARTERS]
+    cuts = [m.start() for m in _GLUED.finditer(sentence) if m.group(1) in _OPENINGS]
     return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
 def _is_statement(text: str) -> bool:
-    words = text.split()
-    # Verbs and capitals are only known in Latin script.
-    is_latin = 2 * sum(map(len, _LATIN.findall(text))) > sum(map(str.isalpha, text))
+    parts = text.split()
     return (
         LEAST_WORDS <= count_words(text) <= MOST_WORDS
         and bool(ENDING.search(text))
         and not _QUESTION.search(text)
         and bool(_START.match(text))
-        and (bool(_VERB.search(text.lower())) or not is_latin)
-        and not _POINTER.search(text.lower())
-        and (":" in text or sum(m.group(1) not in FUNCTION_WORDS for m in _TRANSITION.finditer(text)) < HEADINGS)
-        and (sum(w[:1].isupper() for w in words) <= 0.6 * len(words) or not is_latin)
+        and sum(w[:1].isupper() for w in parts) <= 0.6 * len(parts)
     )
 
 
@@ -164,6 +134,11 @@ class Unit:
         return " ".join(one.text for one in self.said)
 
 
+def sureness_of(fit: float) -> float:
+    """Return how likely sentences that fit so well hold the answer: of 546 questions, half have none (SQuAD, NQ)."""
+    return round(float(expit(5 * fit - 6.1)), 4)
+
+
 class Quoter:
     """Chooses statements of passages.
 
@@ -188,7 +163,7 @@ class Quoter:
             return Answer("", thought="no statement")
         fits = self.fits(beginning(task.question.text), units, task.passages)
         best = float(fits.max())
-        confidence = round(min(1.0, max(0.0, best / 2)), 4)
+        confidence = sureness_of(best)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
         chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]

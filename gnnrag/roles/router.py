@@ -17,7 +17,7 @@ from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
 from gnnrag.roles.parsing import ReplyModel, number, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.normalise import fold
+from gnnrag.text.normalise import fold, lexicon
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning
 from gnnrag.types import Question
@@ -60,16 +60,11 @@ class RoutingReply(ReplyModel):
 MASK = "Ꞩ"  # a letter that no question has
 
 
-def _any(words: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words.split())})(?!\w)")
+def _any(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{'|'.join(lexicon()[name].split())})(?!\w)")
 
 
-_ROLE = _any(
-    "director author writer composer performer singer artist actor actress painter creator producer developer "
-    "publisher founder owner president leader king queen ruler husband wife spouse father mother parent son daughter "
-    "child brother sister sibling birthplace hometown city town country state county association company "
-    "band school employer"
-)
+_ROLE = _any("router_roles")
 _ASKS_ROLE = re.compile(
     r"(?:who|whom|whose|what|which) (?:is|was|are|were)\b|(?:what|which) (?:country|city|state|town|county)\b"
 )
@@ -79,28 +74,18 @@ _ASKS_ROLE = re.compile(
 CUES: dict[str, tuple[tuple[float, float, float], re.Pattern[str] | None, int]] = {
     "constant": ((3.68, -3.52, -0.159), None, 1),
     "has_name": ((-0.122, 1.82, -1.7), None, 1),
-    "relative": ((-0.912, 1.74, -0.824), _any("who whom whose which that where when"), 2),
+    "relative": ((-0.912, 1.74, -0.824), _any("router_relative"), 2),
     "possessive": ((-0.995, 1.26, -0.267), re.compile(r"\w['’]s?(?!\w)"), 2),
     "of": ((-0.158, 1.52, -1.36), re.compile(r"\b(?:of|by|from)\b"), 3),
     "role": ((-1.27, 2.66, -1.39), _ROLE, 2),
     "kin": ((-2.1, 2.18, -0.0817), re.compile(
         r"\b(?:great-?)?grand\w+|\w+-in-law|\b(?:uncle|aunt|nephew|niece|cousin|step\w+|half-\w+|co-\w+)\b"
     ), 1),
-    "compared": ((-3.19, 3.35, -0.161), _any(
-        "older younger oldest earlier later longer shorter larger bigger smaller higher taller faster newer nearer "
-        "closer same both either than before after also more fewer first last share"
-    ), 2),
+    "compared": ((-3.19, 3.35, -0.161), _any("router_compared"), 2),
     "yes_no": ((-0.328, 1.16, -0.834), re.compile(
         r"\A(?:are|is|do|does|did|was|were|have|has|had|can|could|will|would|should)\b"
     ), 1),
-    "whole": ((-2.12, -1.81, 3.92), _any(
-        "overall general generally across throughout collection corpus documents? texts? articles? archive reports? "
-        "sources? records? stories letters interviews reviews dataset library theme themes topics? trends? patterns? "
-        "motives? motifs? main major central key chief broad typical typically usually mostly often commonly common "
-        "recurring recur again summary overview picture mood landscape vary varies differ differs differences? "
-        "different diverse various changed? changes evolve[ds]? views? attitudes? opinions? debates? arguments? "
-        "approaches strategies lessons insights findings conflicts kinds types ways roles? summarise summarize discuss"
-    ), 2),
+    "whole": ((-2.12, -1.81, 3.92), _any("router_whole"), 2),
     "open": ((-0.924, -0.0219, 0.946), re.compile(
         r"\A(?:how (?:do|does|did|are|is|was|were|has|have|diverse)|why|in (?:which|what) ways?|what are|what do|"
         r"summari[sz]e|describe|discuss|explain|compare|outline|give an|list)\b"

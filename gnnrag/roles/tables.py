@@ -11,15 +11,15 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import groupby, takewhile
 from typing import Any
 
 from gnnrag.datasets.chunk import document_of
 from gnnrag.roles.base import Answer, Citation, ReaderTask
-from gnnrag.text.normalise import word_set, words
+from gnnrag.text.normalise import lexicon, word_set, words
 from gnnrag.text.questions import head_noun, is_yes_no
 from gnnrag.text.sentences import BLANK_LINE, beginning
 from gnnrag.text.support import content_stems, without_citations
@@ -32,28 +32,31 @@ MOST_PASSAGES = 20_000  # of a document; nothing is counted in the tables of a l
 _THOUSANDS = re.compile(r"(?<=\d)[, ](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"([^\d.,;-]*)(-?\d+(?:\.\d+)?)([^\d.,;-]*)")
 _TOTALS = frozenset({"total", "totals", "sum", "subtotal", "average", "grand total"})
-_DAY, _YEAR = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"[12]\d{3}")
+_DAY, _YEAR = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"(?:1\d|20)\d\d")
 _ASKING, _LEGAL = word_set("table_asking"), word_set("legal_forms")
 _PLACE, _OF_PEOPLE = (content_stems(" ".join(word_set(name))) for name in ("table_places", "table_people"))
 _PRICES = content_stems("cost price fee charge pay paid amount rate")
-# Words for a column's unit, which a question may add, and words for a row where the rows are people.
-_UNITS = tuple(
-    content_stems(group)
-    for group in ("annual year yearly", "month monthly", "eur euro", "usd dollar", "phone telephone extension")
-)
+# Words that a question may add to a column's name, and words for a row where the rows are people.
+_LIKE = [content_stems(group) for group in lexicon()["table_synonyms"]]
 _WHO = content_stems("people person employee staff member worker colleague work")
+_MEASURED_IN = {word: unit for unit, words in lexicon()["table_units"].items() for word in (unit, *words)}
+_UNIT = "|".join(sorted(_MEASURED_IN, key=len, reverse=True))
 _BOUND = re.compile(
     r" (?:(?P<gt>more than|over|above|after|greater than)|(?P<ge>at least|since)"
-    r"|(?P<lt>less than|under|below|before|fewer than)|(?P<le>at most|up to)) (?P<number>\d+(?: \d+)?)(?= )"
+    r"|(?P<lt>less than|under|below|before|fewer than)|(?P<le>at most|up to)) "
+    rf"(?:(?:eur|usd|gbp) )?(?P<number>\d+(?: \d+)?)(?: (?P<unit>{_UNIT}))?(?= )"
 )
+_OF_TIME = ("after", "since", "before")
+_BUT = " (?:not|outside|except|other than)(?: (?:in|from|at|by|of|for|the|a|an))*"
+_SCALES = lexicon()["table_scales"]  # names of columns to stems of words for more and less
+_ORIGINS = content_stems("built founded born opened established made")  # the dates that tell how old something is
 _OVER = {
-    "sum": re.compile(r" (?:total|sum|altogether|combined|in all)(?= )"),
-    "mean": re.compile(r" (?:average|mean)(?= )"),
-    "max": re.compile(r" (?:highest|largest|biggest|most|maximum|max|greatest|latest|newest)(?= )"),
-    "min": re.compile(r" (?:lowest|smallest|least|fewest|minimum|min|cheapest|earliest)(?= )"),
-    "more": re.compile(r" (?:more|larger|bigger|higher|greater)(?= )"),  # of two
-    "less": re.compile(r" (?:less|smaller|lower|fewer|cheaper)(?= )"),
+    name: re.compile(rf" (?:{'|'.join(words.split()).replace('-', ' ')})(?= )")
+    for name, words in lexicon()["table_over"].items()
 }
+_OF_TWO, _OF_DATES = ("more", "less", "later", "earlier"), ("last", "first", "later", "earlier")
+_HOW = re.compile(rf" how (?:{'|'.join(more for more, _ in _SCALES.values())})[ye]?(?= )")
+_GIVING = re.compile(" (?:gives?|gave|donates?|donated)(?= (?!me |us ))")
 Found = tuple[str, Sequence["Row"]] | None  # an answer, and the rows it is from
 
 
@@ -114,10 +117,10 @@ class TableReader:
         self.index = index
         self._of_document = lru_cache(64)(self._read)
 
-    def answer(self, task: ReaderTask, is_filtered: bool = False) -> Answer | None:
+    def answer(self, task: ReaderTask, condition: str | None = None) -> Answer | None:
         """Return the answer of the tables around these passages; None where they have none, or different ones.
 
-        `is_filtered`: the question is about a part of the index, so that rows are not counted.
+        `condition`: a filter; only rows of passages that pass it are in the tables.
         """
         question = beginning(task.question.text)
         shown = [p for p in task.passages if any(map(parse_row, BLANK_LINE.split(p.text)))]
@@ -129,8 +132,11 @@ class TableReader:
                 tables += [t for p in shown if document_of(p.id) == document for t in tables_of([p], is_whole=False)]
             else:
                 tables += self._of_document(document)
+        if condition and self.index is not None:
+            passes, position = self.index.matching(condition), self.index.position
+            tables = [replace(t, rows=tuple(r for r in t.rows if passes[position[r.passage.id]])) for t in tables]
         tables = [table for table in tables if any(row.passage.id in ids for row in table.rows)]
-        found = {a.text: a for t in tables if (a := ask_table(question, t, not is_filtered)) is not None}
+        found = {a.text: a for t in tables if (a := ask_table(question, t)) is not None}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def _read(self, document: str) -> list[Table]:
@@ -166,13 +172,13 @@ def tables_of(passages: Sequence[Passage], is_whole: bool) -> list[Table]:
 
 
 # --------------------------------------------------------------------------------------------------- question and table
-def ask_table(question: str, table: Table, is_counted: bool = True) -> Answer | None:
+def ask_table(question: str, table: Table) -> Answer | None:
     """Return the answer of a table; None where it has none, or where rows that matter may be missing."""
     if not table.rows:
         return None
     asked = TableQuestion(question, table)
     rows = asked.rows() if asked.is_understood() else []
-    found = asked.cell(rows) or (asked.over(rows) if rows and is_counted and table.is_whole else None)
+    found = asked.cell(rows) or (asked.over(rows) if rows and table.is_whole else None)
     if found is None:
         return None
     citations = tuple(Citation(row.text, (row.passage.id,), (row.passage.id,)) for row in found[1][:CITED])
@@ -188,15 +194,23 @@ class TableQuestion:
         self.question = self.rest = f" {_folded(question)} "
         self.is_count = bool(re.search(" how many | number of (?!the )", self.rest))
         self.is_who = " who " in self.rest
-        self.bound = self._take(_BOUND)
+        self.bounds = [*_BOUND.finditer(self.question)]
+        self.rest = _BOUND.sub(" |", self.rest)
         self.wanted: dict[str, set[str]] = {}  # values, folded, of which the rows have one in each of these columns
+        self.unwanted: dict[str, set[str]] = {}  # and of which they have none
         self.asked: list[str] = []  # columns
         self.is_clear = True  # no value stands in two columns
         self._take_values([name for name in table.columns if _stems(name) and _stems(name) <= content_stems(question)])
         self._take_columns()
         self._take_names()
-        self.how = [name for name, pattern in _OVER.items() if self._take(pattern)]
-        self.asked = [name for name in self.asked if name not in self.wanted]
+        self.graded = [*filter(None, map(self._take, (_HOW, *_OVER.values())))]
+        self.how = [name for name, pattern in _OVER.items() if any(match.re is pattern for match in self.graded)]
+        self.asked = [name for name in self.asked if name not in self.wanted and name not in self.unwanted]
+        if self.wanted and re.match(" (?:which|what|who|how many) ", self.question):
+            made = content_stems(" ".join(re.findall(r" (\w+) by(?= )", self.question)))  # `those built by the firm`
+            self.asked = [name for name in self.asked if not _stems(name) or not _stems(name) <= made]
+        self.implied = self._implied() if not any(map(self._is_number, self.asked)) else []
+        self.asked += self.implied
         for cue, columns in (
             (" who ", [self.key]),
             (" when ", [name for name in table.columns if self._is_date(name)]),
@@ -205,9 +219,10 @@ class TableQuestion:
             if not self.asked and cue in self.question and len(columns) == 1:
                 self.asked = columns
         self.other = [name for name in self.asked if name != self.key]
+        self.is_limited = bool(self.wanted or self.unwanted or self.bounds)
         # What a row is: what the heading next to it says, or a value that was asked for.
         title = table.rows[0].passage.title.rpartition(" > ")[2]
-        values = " ".join(value for found in self.wanted.values() for value in found)
+        values = " ".join(value for found in (*self.wanted.values(), *self.unwanted.values()) for value in found)
         self.counted = content_stems(f"{title} {values}") | (_WHO if table.stems & _OF_PEOPLE else frozenset())
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -226,11 +241,13 @@ class TableQuestion:
                         where[value] = [*where.get(value, ()), name]
         for value in sorted(where, key=len, reverse=True):
             if f" {value} " in self.rest:  # no part of a longer one
+                but = re.compile(f"{_BUT} {re.escape(value)}(?= )")
+                kept = self.unwanted if self._take(but) else self.wanted
                 columns = [name for name in where[value] if name in named] or where[value]
                 if self.key in where[value] and re.search(f" (?:do|does|did) {value} ", self.rest):
                     columns = [self.key]  # `who does Ida report to`, where another column says to whom
                 self.is_clear &= len(columns) == 1
-                self.wanted.setdefault(columns[0], set()).add(value)
+                kept.setdefault(columns[0], set()).add(value)
                 self.rest = self.rest.replace(f" {value} ", " | ")
 
     def _take_columns(self) -> None:
@@ -242,10 +259,9 @@ class TableQuestion:
             if list(ends.values()).count(stems) == 1:
                 self._ask(name, stems)
         self._drop(self.table.about)
-        columns = [name for name in ends if _stems(name) & _PRICES]
-        if len(columns) == 1:
+        if len(columns := self._prices()) == 1:
             self._ask(columns[0], content_stems(self.rest) & _PRICES)
-        for group in (*_UNITS, _WHO):
+        for group in (*_LIKE, _WHO):
             if self.table.stems & _OF_PEOPLE if group is _WHO else content_stems(" ".join(self.asked)) & group:
                 self._drop(group)
 
@@ -287,18 +303,57 @@ class TableQuestion:
             row
             for row in self.table.rows
             if all(_folded(row.cells.get(name, "")) in values for name, values in self.wanted.items())
+            and not any(_folded(row.cells.get(name, "")) in {*values, ""} for name, values in self.unwanted.items())
         ]
-        if self.bound is None:
-            return rows
-        columns = [name for name in self.other if self._numbers(self.table.rows, name)]
-        if len(columns) != 1:
-            return []
-        self.other.remove(columns[0])
-        holds = getattr(operator, next(name for name in ("gt", "ge", "lt", "le") if self.bound[name]))
-        bound = float(self.bound["number"].replace(" ", "."))
-        found = self._numbers(rows, columns[0])
-        values = [number // 10_000 if unit == "date" else number for number, unit in found]  # of a date the year
-        return [row for row, value in zip(rows, values, strict=True) if holds(value, bound)]
+        for column, holds, bound in self._limits():
+            if not column:
+                return []
+            if column in self.other:
+                self.other.remove(column)
+            found = self._numbers(rows, column)
+            values = [number // 10_000 if unit == "date" else number for number, unit in found]  # of a date the year
+            rows = [row for row, value in zip(rows, values, strict=True) if holds(value, bound)]
+        return rows
+
+    def _limits(self) -> Iterator[tuple[str, Callable[[float, float], bool], float]]:
+        """Yield the column that each bound is about (empty where that is not clear), its comparison, and its number.
+
+        It is the one named before the bound, or the one with its unit, or the only one asked for, or the last one.
+        """
+        columns, start, column = [name for name in self.table.columns if self._is_number(name)], 0, ""
+        for match in self.bounds:
+            text, start = self.question[start : match.start("number")], match.end()
+            unit = _MEASURED_IN.get(match["unit"])
+            asked = [name for name in self.other if name in columns]
+            ways = (
+                [name for name in asked if _stems(name) & content_stems(text)],
+                [name for name in columns if f" {_folded(_bare(name))} " in text],
+                [name for name in columns if unit and _unit(name) == unit],
+                asked,
+            )
+            column = next((way[0] if len(way) == 1 else "" for way in ways if way), column)
+            how = next(name for name in ("gt", "ge", "lt", "le") if match[name])
+            is_date = self._is_date(column)
+            if is_date < (match[how] in _OF_TIME) or (unit and (is_date or _unit(column) not in (unit, ""))):
+                column = ""
+            yield column, getattr(operator, how), float(match["number"].replace(" ", "."))
+
+    def _prices(self) -> list[str]:
+        return [name for name in self.table.columns if _stems(name) & _PRICES or _unit(name) in ("eur", "usd", "gbp")]
+
+    def _implied(self) -> list[str]:
+        """Return the column that a word such as `heaviest` or `oldest` is about, if there is one only."""
+        said, columns = " ".join(match[0] for match in self.graded), list[str]()
+        for names, stems in _SCALES.items():
+            if re.search(f" (?:{'|'.join(stems)})", said):
+                columns += [name for name in self.table.columns if _stems(name) & content_stems(names)]
+        dates = [name for name in self.table.columns if self._is_date(name)]
+        if any(name in _OF_DATES for name in self.how):
+            wanted = _ORIGINS if re.search(" (?:old|new|young)", said) else content_stems("date day")
+            columns += [name for name in dates if _stems(name) & wanted]
+        if (self.bounds or self.how) and self._take(_GIVING):
+            columns += self._prices()
+        return columns if len(columns) == 1 and self._is_number(columns[0]) else []
 
     def cell(self, rows: Sequence[Row]) -> Found:
         """Return the cell asked for of one row, found by its key or by a column in which no value stands twice."""
@@ -326,21 +381,23 @@ class TableQuestion:
             if self.asked:
                 return str(len(set(values) - {""})), rows
             is_row = content_stems(head_noun(self.question.strip())) & self.counted
-            return (str(len(rows)), rows) if is_row and (self.wanted or self.bound) else None
-        is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and (self.wanted or self.bound)
+            return (str(len(rows)), rows) if is_row and self.is_limited else None
+        is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and self.is_limited
         return ("; ".join(values), rows) if is_list and all(values) and len(values) <= LISTED else None
 
     def _aggregate(self, rows: Sequence[Row], name: str, numbers: Sequence[tuple[float, str]]) -> Found:
         (how,) = self.how
-        if not numbers or (how in ("more", "less") and len(self.wanted.get(self.key, ())) != 2):
+        if not numbers or (how in _OF_TWO and len(self.wanted.get(self.key, ())) != 2):
             return None
+        if self._is_date(name) != (how in _OF_DATES) and how not in ("max", "min"):
+            return None  # a mean of years says nothing
         values, unit = [number for number, _ in numbers], numbers[0][1]
         if how in ("sum", "mean"):
             total = sum(values) / (len(values) if how == "mean" else 1)
             return (unit.replace("#", f"{total:,.2f}".rstrip("0").rstrip(".")), rows) if "#" in unit else None
-        best = max(values) if how in ("max", "more") else min(values)
+        best = max(values) if how in ("max", "more", "last", "later") else min(values)
         rows = [row for row, value in zip(rows, values, strict=True) if value == best]
-        is_which = self.key in self.asked or self.question.startswith((" which ", " who "))
+        is_which = self.implied or self.key in self.asked or self.question.startswith((" which ", " who "))
         shown = self.key if is_which else name
         return "; ".join(dict.fromkeys(row.cells.get(shown, "") for row in rows)), rows
 
@@ -349,14 +406,23 @@ class TableQuestion:
         numbers = [number for row in rows if (number := _number(row.cells.get(name, "")))]
         return numbers if len(numbers) == len(rows) and len({unit for _, unit in numbers}) == 1 else []
 
+    def _is_number(self, name: str) -> bool:
+        return bool(self._numbers(self.table.rows, name))
+
     def _is_date(self, name: str) -> bool:
         cells = [row.cells[name] for row in self.table.rows if row.cells.get(name)]
-        return all(_DAY.fullmatch(cell) or _YEAR.fullmatch(cell) for cell in cells)
+        return not _unit(name) and all(_DAY.fullmatch(cell) or _YEAR.fullmatch(cell) for cell in cells)
 
 
 def _bare(name: str) -> str:
     """Return the name of a column without what stands in brackets."""
     return re.sub(r"\([^)]*\)", " ", name).strip() or name
+
+
+def _unit(name: str) -> str:
+    """Return what stands in brackets at the end of a column's name, folded."""
+    match = re.search(r"\(([^)]*)\)$", name)
+    return match[1].lower() if match else ""
 
 
 def _stems(name: str) -> frozenset[str]:

@@ -207,7 +207,7 @@ class Loop:
             context.extend(id_ for id_ in ids if id_ not in context)
             return self.lookup(ids)
 
-        is_open = self.style is None  # where a short answer is forced, the method alone decides what is read
+        is_open = self.style in (None, "long")  # where a short answer is forced, the method alone decides what is read
         task = ReaderTask(
             question,
             self.lookup(context),

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LONGEST = 400  # characters of a question that is taken apart
-_BEGIN = re.compile(r"\b[Tt]he (?P<noun>[a-z][\w'’-]*(?: [a-z][\w'’-]*){0,2}?) (?P<link>of|who|that|which|whose) ")
+_BEGIN = re.compile(
+    r"\b[Tt]he (?P<noun>[a-z][\w'’-]*(?: [a-z][\w'’-]*){0,2}?) "
+    r"(?P<link>of|who|that|which|whose|where|(?:in|on|at) which) "
+)
 _WHOLE = re.compile(r"(?:who|what|which)(?: (?:is|was|are|were))?(?: the (?:\w+ )?name of)?", re.IGNORECASE)
 _CHOICE = re.compile(r",? or |, ")
 _AUXILIARY = re.compile(r"\b(?P<do>did|does|do)\b|\b(?:was|were|is|are)\b", re.IGNORECASE)
@@ -30,6 +33,7 @@ class Description:
     start: int
     end: int
     question: str
+    moved: str = ""  # the words within it that go after the name: ` built` of `When was the boat built that sank?`
 
 
 def descriptions(question: str) -> list[list[Description]]:
@@ -50,16 +54,24 @@ def _ended(body: str, begin: re.Match[str]) -> Iterator[Description]:
     for end in _ends(body, begin.end(), before):
         if end == len(body) and _WHOLE.fullmatch(before.strip()):
             continue
-        noun, link, rest = begin["noun"], begin["link"], body[begin.end() : end]
+        noun, link, rest, moved = begin["noun"], begin["link"], body[begin.end() : end], ""
+        if end == len(body) and link in ("that", "which", "who") and re.search(r"\b(?:was|were|is|are) $", before):
+            noun, blank, last = noun.rpartition(" ")
+            if _PARTICIPLE.fullmatch(last) and blank:
+                moved = f" {last}"
+            else:
+                noun = begin["noun"]
         genitive = "'s" if link == "whose" else ""
         is_person = link == "who" or bool(_PEOPLE.fullmatch(noun.split()[-1]))
         if noun in ("person", "one") and link in ("who", "that"):
             asked = f"Who {rest}?"
+        elif link == "where" or link.endswith(" which"):
+            asked = f"In which {noun} {rest}?"
         elif link in ("of", "who"):
             asked = f"{'Who' if is_person else 'What'} is the {noun} {link} {rest}?"
         else:
             asked = f"Which {noun}{genitive} {rest}?"
-        yield Description(begin.start(), end, asked)
+        yield Description(begin.start(), end, asked, moved)
 
 
 def _ends(body: str, start: int, before: str) -> list[int]:

@@ -7,21 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnrag.text.normalise import characters_of
+from gnnrag.text.normalise import characters_of, lexicon
 
 _MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
 _UP = f"[{characters_of('Lu', 'Lt')}]"
-# Words that are capital only because a sentence begins with them; a name never starts here (titles are kept whole).
-_NOT_FIRST = (
-    "The|A|An|He|She|It|They|We|I|You|His|Her|Hers|Its|Their|Our|My|Your|Him|Them|Me|Us|This|That|These|Those|There|Here|"
-    "In|On|At|By|For|From|To|Of|With|Without|Under|Over|Into|Upon|Within|During|Since|Until|Till|Between|Among|Against|"
-    "Through|Throughout|Despite|Along|Across|Around|Near|Like|Unlike|As|And|But|Or|Nor|So|Yet|If|Then|Than|Because|"
-    "Although|Though|While|When|Where|Whether|Which|Who|Whose|Whom|What|Why|How|After|Before|Once|Also|However|Moreover|"
-    "Thus|Hence|Therefore|Meanwhile|Later|Now|Currently|Originally|Initially|Eventually|Finally|Recently|Today|Some|Many|"
-    "Most|Several|Both|Each|Every|All|Any|No|Not|Other|Others|Another|Such|Only|Just|Even|Is|Are|Was|Were|Be|Been|Has|"
-    "Have|Had|Do|Does|Did|Will|Would|Can|Could|May(?=\\s[a-z])|Might|Should|Must|Born|According|Based|Following|Including|"
-    "Together|Besides|Instead|Additionally|Furthermore|Nevertheless|Afterwards|Subsequently|Previously"
-)
+_NOT_FIRST = "|".join(lexicon()["no_name_starts"].split())
 _DATE = (
     rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:{_MONTH})(?:,?\s+\d{{3,4}})?\b"
     rf"|\b(?:{_MONTH})(?:\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?!\d))?(?:,?\s+\d{{3,4}})\b"

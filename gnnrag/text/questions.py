@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from gnnrag.text.normalise import country_mentions, fold, region_mentions
+from gnnrag.text.normalise import country_mentions, lexicon, region_mentions
 from gnnrag.text.sentences import beginning
 
 MONTHS = (
@@ -16,33 +16,25 @@ AnswerType = Literal["person", "place", "date", "year", "number", "country", "la
 
 _YES_NO = re.compile(r"^(?:are|is|do|does|did|was|were|have|has|had|can|could|will|would|should)\b", re.IGNORECASE)
 _OWN = r"(?:(?!(?:is|was|are|were|the|did|does|do|has|of)\b)[\w'\-]+ )"  # before the noun asked for
-_PLACES = (
-    "city cities state county town village province region district place location continent island river lake water "
-    "municipality airport mountain mountains range suburb neighborhood neighbourhood area borough parish territory"
-)
-_PEOPLE = (
-    "actor actress singer president director author writer person artist politician king queen composer musician "
-    "rapper explorer character senator player"
-)
-_THINGS = (
-    "company band group team film movie album song book novel university school college organization organisation "
-    "network label magazine newspaper show series club treaty party league war church medal religion agency hotel "
-    "stadium game station family franchise piece award"
-)
 _ASKED = r"(?:what|which)(?: is| was| are| were)?(?: the)?(?: name of the)? "
-_MEASURES = "population percentage number amount area code ranking average temperature elevation size age rank debt"
+
+
+def _any(name: str) -> str:
+    return "|".join(lexicon()[name].split())
+
+
 # Tried in this order on the lower-cased question, from its question word on.
 _RULES: tuple[tuple[str, AnswerType], ...] = (
     (rf"(?:what|which) {_OWN}?years?\b", "year"),
     (rf"when\b|{_ASKED}{_OWN}?date\b|which day", "date"),
     (r"what time\b|how (?:many|much|often|long|old|far|tall|large|big|high)\b", "number"),
-    (rf"{_ASKED}{_OWN}{{0,2}}(?:{_MEASURES.replace(' ', '|')})\b", "number"),
+    (rf"{_ASKED}{_OWN}{{0,2}}(?:{_any('asked_measures')})\b", "number"),
     (rf"{_ASKED}{_OWN}?languages?\b", "language"),
     (rf"{_ASKED}(?:nationality|country|{_OWN}country)\b", "country"),
     (rf"where\b|{_ASKED}(?:place of (?:birth|death|burial)|birthplace)\b", "place"),
-    (rf"{_ASKED}{_OWN}{{0,3}}(?:body of )?(?:{_PLACES.replace(' ', '|')})\b", "place"),
-    (rf"who\b|whom\b|whose\b|name the\b|{_ASKED}{_OWN}{{0,3}}(?:{_PEOPLE.replace(' ', '|')})s?\b", "person"),
-    (rf"{_ASKED}{_OWN}{{0,3}}(?:{_THINGS.replace(' ', '|')})s?\b", "name"),
+    (rf"{_ASKED}{_OWN}{{0,3}}(?:body of )?(?:{_any('asked_places')})\b", "place"),
+    (rf"who\b|whom\b|whose\b|name the\b|{_ASKED}{_OWN}{{0,3}}(?:{_any('asked_people')})s?\b", "person"),
+    (rf"{_ASKED}{_OWN}{{0,3}}(?:{_any('asked_things')})s?\b", "name"),
 )
 _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
 _HEAD = re.compile(
@@ -87,38 +79,20 @@ def head_noun(question: str) -> str:
     return match.group(2) if match and match.group(2) not in ("is", "was", "the", "are", "did", "does") else ""
 
 
-_TASKS = (
-    "summari[sz]e|explain|describe|write|rewrite|re-write|compose|draft|transform|reframe|rephrase|discuss|elaborate|"
-    "outline|compare|contrast|construct|prepare|imagine|assume|format|review|justify|analy[sz]e|evaluate|present|"
-    "(?:give|provide) (?:me )?(?:an? )?(?:\\w+ )?(?:overview|summary|account|explanation|description)"
-)
+_TASKS = "|".join(lexicon()["writing_tasks"])
 _POLITE = r"(?:please |(?:can|could|would|will) you (?:please )?|i (?:want|would like|need) you to |in detail,? )"
 _TASK = re.compile(rf"(?:^|[.!?:;]\s+|, (?:and )?(?:then )?){_POLITE}?(?:{_TASKS})\b", re.IGNORECASE)
-_PERSONA = re.compile(r"(?:you are|you're|act as|imagine|assume|as an? [^?]*$)", re.IGNORECASE)
 # One thing is asked for by its name, or by way of things that have names: of the author of, in the country where.
-_KNOWN = (
-    "country|state|city|town|county|continent|province|island|river|capital|film|movie|book|novel|song|album|show|series|"
-    "author|writer|director|performer|singer|actor|actress|composer|band|player|president|king|queen|university|college|"
-    "company|league|club|war|game|character|franchise|magazine"
-)
 _ONE_THING = re.compile(
-    rf"\b(?:the|an?|what|which|whose) (?:\w+ ){{0,2}}(?:{_KNOWN})\b|\bin common\b|\bconnected\b|of the two\b|"
+    rf"\b(?:the|an?|what|which|whose) (?:\w+ ){{0,2}}(?:{_any('known_by_name')})\b|"
     r"\b(?:is|was|are|were|of|by|from|as|and|called|for) (?:what|which)(?: \w+)?\W*$|"
-    r"\b(?:what|which) (?:year|date|century)\b|"
-    r"(?:what|which)(?: is| was| are| were)? (?:an?|the|another) (?:(?:other|common|full|first|last|given|brand) )*"
-    r"(?:name|term|word|acronym|abbreviation|title|nickname|motto|letter|colou?r|genre|profession|occupation)\b|"
-    r"\b(?:by|under) what (?:name|term|word|title)\b|^(?:is|was|are|were|did|does|do|has|have)\b.* or |"
-    r"\b(?:first|last|earlier|later|older|younger|\w+er|more \w+|most \w+)\b[^?]*, [^,?]+ or [^,?]+\??$"
+    r"\b(?:what|which) (?:is|was) (?:the|another) (?:name|term|word|acronym|title|nickname)\b|"
+    r"\b(?:\w+er|more \w+|most \w+)\b[^?]*, [^,?]+ or [^,?]+\??$"
 )
 _UPPER = "[^\\W\\d_a-zß-öø-ÿ]"
 _NAMED = re.compile(rf"[\"“][^\"”]{{2,}}[\"”]|\b[12]\d{{3}}s?\b|\b{_UPPER}\w+['’]s\b")
 # No acronym, no `Stage I`.
 _FULL_NAME = re.compile(rf" {_UPPER}\w*[a-z]\w* (?:(?:of|the|de|la|van|von|der) )*{_UPPER}\w*[a-z]")
-_OF_A_PERSON = re.compile(
-    r"\b(?:dates? of (?:birth|death)|birthday|birth ?(?:date|place)|place of (?:birth|death|burial)|cause of "
-    r"death|buried|burial|nationality|citizen|employer|employed|work(?:s|ed)? at|stud(?:y|ied)|educated|"
-    r"graduated?|alma mater|attend(?:ed)?|awards?|born|died)\b"
-)
 _REASONS = re.compile(
     r"(?:\W*(?:but|and|so)\W+)?(?:why|how(?! to)|in what ways?|to what extent|for what reasons?)\b", re.IGNORECASE
 )
@@ -137,7 +111,7 @@ def answer_style(question: str) -> Literal["short", "sentence", "long"]:
     and lists, and where two things are asked for at once.
     """
     text = beginning(" ".join(question.split()))
-    if _TASK.search(text) or _PERSONA.match(text):
+    if _TASK.search(text):
         return "long"
     names = bool(_FULL_NAME.search(text))
     if _NAMED.search(text) or country_mentions(text) or region_mentions(text) or _ONE_THING.search(text.lower()):
@@ -147,6 +121,6 @@ def answer_style(question: str) -> Literal["short", "sentence", "long"]:
         return "sentence"
     if kind in ("person", "place", "date"):
         return "sentence" if _GENERAL.match(text) and not names else "short"
-    if kind != "phrase" or _OF_A_PERSON.search(fold(text)) or (names and not is_reason):
+    if kind != "phrase" or (names and not is_reason):
         return "short"
     return "sentence"

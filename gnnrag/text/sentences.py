@@ -54,12 +54,7 @@ _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
 _ABBREVIATIONS = word_set("abbreviations")
-# After initials only these words, capital by position, prove that a sentence has ended (`in the U.S. He was ...`).
-_FIRST = (
-    "The He She It They We His Her Its Their This That These Those There In On At After Before During From A An "
-    "However As When While"
-)
-_STARTERS = frozenset(_FIRST.split())
+_STARTERS = word_set("sentence_starts")
 _FIRST_WORD = re.compile(r"\w+")
 
 

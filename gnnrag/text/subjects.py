@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key, word_set
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, lexicon, phrase_key, word_set
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning, split_sentences
 
@@ -17,15 +17,7 @@ _READ = 1_500  # characters of a passage that are read
 # without such an introduction begins with; what the passage says most often.
 _INTRODUCED, _COMMON, _ALIAS, _LEADING, _REPEATED = 0.9, 0.7, 0.7, 0.5, 0.4
 
-_VERB = (
-    "is|are|was|were|be|been|has|have|had|can|could|may|might|must|shall|should|will|would|do|does|did|became|becomes|"
-    "refers|means|occurs?|consists?|contains?|includes?|helps?|uses?|causes?|affects?|lies|stands|serves|served|"
-    "happens?|starts?|begins?|began|makes?|made|takes?|took|forms?|provides?|belongs?|remains?|died|lived|worked|won"
-)
-_ADVERB = (
-    "also|always|commonly|currently|generally|mainly|mostly|now|often|only|originally|primarily|sometimes|typically|"
-    "usually"
-)
+_VERB, _ADVERB = ("|".join(lexicon()[name].split()) for name in ("subject_verbs", "subject_adverbs"))
 _HARD_END = re.compile(rf"\s*[(\[{{;]|(?:\s+(?:{_ADVERB}))?\s+(?:{_VERB})(?:n['’]t)?\b|\s+[–—]\s")
 # After a capital word also what looks like a verb: `Snow moved to Oslo and is`.
 _LIKE_VERB = re.compile(r"(?<!\S)(?!(?:The|An?)\b)([^\W\d_a-z]\S*)\s+[a-z]+ed\b")

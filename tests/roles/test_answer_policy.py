@@ -76,6 +76,15 @@ def test_an_answer_is_stated_where_it_is_sure(tmp_path: Path, style: Any) -> Non
     assert answer.text in text and answer.citations == ()
 
 
+def test_a_long_answer_begins_with_what_is_stated_and_quotes_what_states_it(tmp_path: Path) -> None:
+    reader = make(make_span(tmp_path, sureness=sure(0.9, 0.8)))
+    short, long = ask(reader, [replace(task(2), style=style) for style in (None, "long")])
+    first, _, quoted = long.text.partition("\n")
+    number = [p.id for p in PASSAGES].index(short.support[0]) + 1
+    assert first == f"{short.text} [{number}]" and (long.thought, long.confidence) == (short.thought, short.confidence)
+    assert short.text in long.citations[0].sentence and quoted.startswith(long.citations[0].sentence[:-1])
+
+
 def test_where_it_is_not_the_sentences_that_fit_are_quoted_with_their_sources(tmp_path: Path) -> None:
     path = make_span(tmp_path, sureness=sure(0.5, 0.8))
     asked = replace(task(2), style=None)

@@ -34,6 +34,11 @@ Meridian Foods,Leeds,4 High Street,"1,240"
 Corran Ltd,Oslo,Meridian Street 9,85
 Aster,Bergen,1 Quay,310
 """
+SHIPS = """name,yard,built,bought,weight (t),status
+Alma,Holm Yard,1950,2001,9,laid up
+Brisk,Quay & Sons,1961,1964,31,in service
+Coot,Holm Yard,1935,1972,24,in service
+"""
 
 
 def passages_of(folder: Path, name: str, text: str, **chunking: int) -> list[Passage]:
@@ -46,7 +51,11 @@ def passages_of(folder: Path, name: str, text: str, **chunking: int) -> list[Pas
 
 def index_of(*passages: Passage) -> Any:
     known = {passage.id: passage for passage in passages}
-    return SimpleNamespace(position=known, lookup=lambda ids: tuple(known[i] for i in ids))
+    return SimpleNamespace(
+        position={id_: at for at, id_ in enumerate(known)},
+        lookup=lambda ids: tuple(known[i] for i in ids),
+        matching=lambda condition: [at % 2 == 0 for at in range(len(known))],  # every other passage
+    )
 
 
 def table(folder: Path, name: str, text: str) -> Table:
@@ -56,49 +65,48 @@ def table(folder: Path, name: str, text: str) -> Table:
 
 SAYS = [
     ("customers", "Which customers are in Norway?", "Oslo Vann AS; Bergen Kraft", 2),
-    ("customers", "List the customers in Norway.", "Oslo Vann AS; Bergen Kraft", 2),
     ("customers", "How many customers are in Norway?", "2", 2),
     ("customers", "How many customers do we have?", "4", 4),  # the total is none
     ("customers", "How many countries are there?", "3", 4),
     ("customers", "What is the annual fee of Yorkshire Springs?", "9,000", 1),
     ("customers", "What does Oslo Vann pay?", "12,500", 1),
     ("customers", "Which customer pays the highest fee?", "Oslo Vann AS", 1),
-    ("customers", "Which customer in Norway pays the least?", "Bergen Kraft", 1),
-    ("customers", "What is the total annual fee?", "39,750", 4),
     ("customers", "What is the average fee of customers in Norway?", "9,875", 2),
-    ("customers", "Which customers have an annual fee of more than 10,000?", "Oslo Vann AS; Helsinki Vesi Oy", 2),
-    ("customers", "How many customers pay at most 9000?", "2", 2),
     ("staff", "When did Tomasz join?", "2018", 1),
     ("staff", "Who is the chief executive?", "Ida Berg", 1),
     ("staff", "Who is an engineer?", "Tomasz Nowak; Karl Holm", 2),
-    ("staff", "What is Karl Holm's role?", "engineer", 1),
-    ("staff", "How many staff are in Oslo?", "2", 2),
-    ("staff", "How many engineers are there?", "2", 2),
     ("staff", "Who reports to Ida Berg?", "Tomasz Nowak; Karl Holm", 2),
     ("staff", "Who does Ida Berg report to?", "Ada Moe", 1),
-    ("staff", "Who joined after 2015?", "Tomasz Nowak; Karl Holm", 2),
     ("firms", "How many employees does Corran have?", "85", 1),
-    ("firms", "Which company has the fewest employees?", "Corran Ltd", 1),
     ("firms", "Where is Aster based?", "Bergen", 1),
+    ("customers", "Which customers are not in Norway?", "Yorkshire Springs; Helsinki Vesi Oy", 2),
+    ("customers", "How many customers in Norway pay more than 9000 euros?", "1", 1),
+    ("customers", "How many customers outside Norway pay at least 9000 and less than 11000?", "1", 1),
+    ("ships", "Which ship was built last?", "Brisk", 1),
+    ("ships", "What is the oldest ship in service?", "Coot", 1),
+    ("ships", "Which is heavier, the Alma or the Coot?", "Coot", 1),
+    ("ships", "Which ships built by Holm Yard are in service?", "Coot", 1),
+    ("ships", "Which ships were built before 1960 and bought after 1990?", "Alma", 1),
 ]
 SILENT = [
+    ("ships", "What is the average year in which the ships were built?"),  # 1,948.7 is no year
+    ("ships", "What is the last ship?"),  # in which order?
+    ("ships", "How many ships weigh more than 20 metres?"),
+    ("customers", "How many customers pay more than 9000 dollars?"),
     ("firms", "How many employees does Meridian have?"),  # neither Meridian Foods nor what is in Meridian Street
-    ("firms", "How many employees does Oslo have?"),
-    ("firms", "How many countries are there?"),
     ("firms", "What is the revenue of Aster?"),
     ("staff", "When did Anna join?"),
     ("staff", "How many employees are there?"),  # of the firm, there may be more
     ("staff", "When was Tomasz born?"),
     ("staff", "Who is the chief financial officer?"),
     ("customers", "Which customers are in Sweden?"),
-    ("customers", "Which customers are not in Norway?"),
     ("customers", "How many customers are there in each country?"),
     ("customers", "How many customers left in 2021?"),
     ("customers", "Who does Oslo Vann pay?"),
     ("customers", "What is the fee in Norway?"),  # there are two
     ("customers", "Is Oslo Vann in Norway?"),
 ]
-TEXTS = {"customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS}
+TEXTS = {"customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS, "ships": SHIPS}
 
 
 @pytest.mark.parametrize(("name", "question", "text", "count"), SAYS)
@@ -116,8 +124,8 @@ def test_a_table_says_nothing_of_what_it_does_not_hold(tmp_path: Path, name: str
     assert ask_table(question, table(tmp_path, f"{name}.csv", TEXTS[name])) is None
 
 
-def ask(index: Any, question: str, *passages: Passage, is_filtered: bool = False) -> str | None:
-    answer = TableReader(index).answer(ReaderTask(Question("q", question), passages, "", None), is_filtered)
+def ask(index: Any, question: str, *passages: Passage, condition: str | None = None) -> str | None:
+    answer = TableReader(index).answer(ReaderTask(Question("q", question), passages, "", None), condition)
     return answer and answer.text
 
 
@@ -126,7 +134,7 @@ def test_rows_that_were_not_retrieved_are_counted_and_never_a_part(tmp_path: Pat
     passages = passages_of(tmp_path, "partners.csv", f"partner,country\n{rows}")
     question = "How many partners are in Norway?"
     assert ask(index_of(*passages), question, passages[70]) == "200"
-    assert ask(index_of(*passages), question, passages[70], is_filtered=True) is None
+    assert ask(index_of(*passages), question, passages[70], condition="even") == "100"
     assert ask(None, question, *passages) is None  # what is shown need not be all
     assert ask(None, "What is the country of firm 3?", passages[3]) == "Sweden"
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from gnnrag.networks import compiled, openvino_runs
 from gnnrag.parts import part
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search, with_marks
 from gnnrag.roles.comparing import Finding, compare
-from gnnrag.roles.quoting import Quoter, units_of
+from gnnrag.roles.quoting import Quoter, sureness_of
 from gnnrag.roles.tables import TableReader, parse_row
 from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole, filled, read_tuned, trained_settings
 from gnnrag.roles.tuned.span_items import (
@@ -44,7 +45,7 @@ from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
 from gnnrag.text.questions import answer_style
-from gnnrag.text.sentences import BLANK_LINE, span_of
+from gnnrag.text.sentences import BLANK_LINE, count_words, span_of
 from gnnrag.text.support import content_stems
 from gnnrag.types import Passage, Question
 
@@ -135,15 +136,40 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
-        if task.style != "long":
-            shown = replace(task, passages=task.passages[: self.settings.max_passages])
-            exact = await asyncio.to_thread(self._tables.answer, shown, session.filter is not None)
-            if exact is not None:
-                return exact
+        if task.style == "long":
+            return await self._long(task, session)
+        shown = replace(task, passages=task.passages[: self.settings.max_passages])
+        exact = await asyncio.to_thread(self._tables.answer, shown, session.filter)
+        if exact is not None:
+            return exact
         (answer,) = await self._batcher([task])
-        if task.search is None or task.style == "long" or (answer.text and answer.thought != QUOTED):
+        if task.search is None or (answer.text and answer.thought != QUOTED):
             return answer
         return await self._in_steps(task, task.search, answer, session) or answer
+
+    async def _long(self, task: ReaderTask, session: Session) -> Answer:
+        """Return what a short answer states, what states it, then other sentences that fit."""
+        shown = {passage.id: passage for passage in task.passages}
+
+        async def search(text: str) -> tuple[Passage, ...]:
+            new = await task.search(text) if task.search else ()
+            shown.update((passage.id, passage) for passage in new if passage.id not in shown)
+            return new
+
+        (quoted,) = await self._batcher([task])
+        first = await self(replace(task, style=None, search=search if task.search else None), session)
+        is_stated = bool(first.text) and first.thought != QUOTED
+        if not is_stated and first.confidence == quoted.confidence:  # no steps were taken
+            return quoted
+        rows = {c.sentence: c for c in first.citations or _cited(first, shown, task.question.text)}
+        is_of_table = any(map(_is_row, rows))
+        left = task.words - sum(map(count_words, (first.text, *rows)))
+        for citation in quoted.citations:
+            size = count_words(citation.sentence)
+            if size <= left and citation.sentence not in rows and not (is_of_table and _is_row(citation.sentence)):
+                rows[citation.sentence] = citation
+                left -= size
+        return _worded(first, rows.values(), shown, with_text=is_stated)
 
     async def _in_steps(self, task: ReaderTask, search: Search, direct: Answer, session: Session) -> Answer | None:
         """Replace the descriptions in a question by the names of what they describe, then answer it.
@@ -160,15 +186,13 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 asked = [replace(task, question=Question("", each.question)) for each in places[: MOST_READ - read]]
                 read += len(asked)
                 answers = await asyncio.gather(*(self._step(each, session) for each in asked))
-                most = max((each.confidence for each in answers), default=0.0)
-                # Of descriptions about as sure as the surest, the first one, which is the longest.
-                near = [i for i, each in enumerate(answers) if each.confidence >= max(LEAST_STEP, 0.8 * most)]
-                if unsaid := [i for i in near if answers[i].text not in text]:
-                    found = places[unsaid[0]], answers[unsaid[0]]
+                best = max(answers, key=lambda each: each.confidence, default=Answer(""))
+                if best.confidence >= LEAST_STEP and best.text not in text:
+                    found = places[answers.index(best)], best
                     break
             if found is None:
                 break
-            text = f"{text[: found[0].start]}{found[1].text}{text[found[0].end :]}"
+            text = f"{text[: found[0].start]}{found[1].text}{found[0].moved}{text[found[0].end :]}"
             steps.append(found[1])
         if not steps:
             return None
@@ -186,32 +210,27 @@ class SpanAnswers(Role[ReaderTask, Answer]):
             citations = tuple(c for each in [*steps, answer] for c in each.citations)
             support = tuple(dict.fromkeys(id_ for each in [answer, *steps] for id_ in each.support))
             return replace(answer, support=support, confidence=round(sure, 4), citations=citations)
-        quoted = _quotation(answer, shown) if is_named and answer.confidence >= LEAST_STEP else None
-        if quoted is None:
-            (quoted,) = await self._batcher([replace(last, style="sentence")])
-            least = max(direct.confidence, self.settings.min_fit_short / 2)
-            if quoted.confidence <= least or not names <= _said_in(quoted, shown):
-                return None
-        citations = tuple({c.sentence: c for each in [*steps, quoted] for c in each.citations}.values())
-        numbers = {id_: number for number, id_ in enumerate(shown, start=1)}
-        marked = with_marks((c.sentence, tuple(numbers[i] for i in c.passages if i in numbers)) for c in citations)
-        support = tuple(dict.fromkeys(id_ for c in citations for id_ in c.passages))
+        (quoted,) = await self._batcher([replace(last, style="sentence")])
+        least = max(direct.confidence, sureness_of(self.settings.min_fit_short))
+        if quoted.confidence <= least or not names <= _said_in(quoted, shown):
+            return None
+        said = {c.sentence: c for each in [*steps, quoted] for c in each.citations}
         least_sure = min(each.confidence for each in [*steps, quoted])
-        return replace(quoted, text=marked, support=support, confidence=least_sure, citations=citations)
+        return _worded(replace(quoted, confidence=least_sure), said.values(), shown)
 
     async def _step(self, task: ReaderTask, session: Session) -> Answer:
         """Return the answer of one step, cited by the sentence or the rows that state it; confidence 0: none."""
         task = replace(task, passages=task.passages[: self.settings.max_passages])
-        exact = await asyncio.to_thread(self._tables.answer, task, session.filter is not None)
+        exact = await asyncio.to_thread(self._tables.answer, task, session.filter)
         if exact is not None:
             return exact
         passages = {passage.id: passage for each in task.passages if (passage := _without_rows(each)).text}
         (answer,) = await self._batcher([replace(task, passages=tuple(passages.values()), style="short")])
         if answer.flags or not answer.support:
             return Answer("")
-        texts = [(id_, passages[id_].text) for id_ in answer.support]
-        said = [(id_, text[slice(*span_of(text, answer.text, task.question.text))]) for id_, text in texts]
-        return replace(answer, citations=tuple(Citation(" ".join(s.split()), (id_,), (id_,)) for id_, s in said))
+        citations = _cited(answer, passages, task.question.text)
+        whole = re.search(rf"\b[Tt]he ((?:[^\W\d_a-z][\w’'-]* )+{re.escape(answer.text)})\b", citations[0].sentence)
+        return replace(answer, text=whole[1] if whole else answer.text, citations=citations)
 
     def _answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         styles = [task.style or answer_style(task.question.text) for task in tasks]
@@ -275,26 +294,36 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return float(asked @ told)
 
 
+def _is_row(text: str) -> bool:
+    return len(parse_row(text)) > 1
+
+
 def _without_rows(passage: Passage) -> Passage:
     """Return a passage without the rows of its tables: those are read exactly, by `TableReader`, or not at all."""
-    blocks = [block for block in BLANK_LINE.split(passage.text) if len(parse_row(block)) < 2]
+    blocks = [block for block in BLANK_LINE.split(passage.text) if not _is_row(block)]
     return replace(passage, text="\n\n".join(blocks))
+
+
+def _worded(answer: Answer, citations: Iterable[Citation], shown: Iterable[str], with_text: bool = False) -> Answer:
+    """Return an answer in the sentences that it cites, `with_text` after its own; `shown`: ids, numbered in order."""
+    cited, numbers = tuple(citations), {id_: number for number, id_ in enumerate(shown, start=1)}
+    parts = [(answer.text, answer.support)] if with_text else [], [(c.sentence, c.passages) for c in cited]
+    marked = (with_marks((text, [numbers[id_] for id_ in ids]) for text, ids in part) for part in parts)
+    support = tuple(dict.fromkeys(id_ for each in cited for id_ in each.passages))
+    return replace(answer, text="\n".join(filter(None, marked)), support=support, citations=cited)
+
+
+def _cited(answer: Answer, passages: Mapping[str, Passage], question: str) -> tuple[Citation, ...]:
+    """Return a citation of the sentence of each supporting passage that states an answer."""
+    texts = [(id_, passages[id_].text) for id_ in answer.support]
+    said = [(id_, text[slice(*span_of(text, answer.text, question))]) for id_, text in texts]
+    return tuple(Citation(" ".join(sentence.split()), (id_,), (id_,)) for id_, sentence in said)
 
 
 def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
     """Return the stems of the sentences that an answer cites and of the titles of their passages."""
     rows = [(c.sentence, id_) for c in answer.citations for id_ in c.passages]
     return content_stems(" ".join(f"{text} {passages[id_].title if id_ in passages else ''}" for text, id_ in rows))
-
-
-def _quotation(answer: Answer, passages: Mapping[str, Passage]) -> Answer | None:
-    """Quote the statement that holds an answer, with the one before it where it needs that to be understood."""
-    for id_ in answer.support:
-        for unit in units_of(0, passages[id_]) if id_ in passages else ():
-            if answer.text in unit.said[-1].text:
-                citations = tuple(Citation(one.text, (id_,), (id_,)) for one in unit.said)
-                return Answer("", (id_,), answer.confidence, QUOTED, citations=citations)
-    return None
 
 
 def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:

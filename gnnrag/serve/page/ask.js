@@ -35,7 +35,7 @@ const RETRIEVERS = {
 const worded = (method, retriever) => `${METHODS[method] ?? method} · ${RETRIEVERS[retriever] ?? retriever}`;
 const WORDS = {
   merge: (step) => `${counted(step.new)} found for the first time`,
-  chain: (step) => `what is known so far (in brackets: its place among what was found): ${step.text}`,
+  chain: (step) => `what is known so far: ${step.text.replace(/\[(\d+)\]/g, "(no. $1 found)")}`,
   cut: (step) => `${counted(step.kept?.length ?? 0)} kept, ${step.selected?.length ?? 0} of them checked as evidence`,
   evidence: (step) => `${counted(step.context?.length ?? 0)} ${step.context?.length === 1 ? "goes" : "go"} to the reader`,
   answer: () => "the reader has answered",
