@@ -17,7 +17,7 @@ from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansio
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import NetworkConfig, draw
-from gnnrag.training.networks import Item, NetworkTraining, means_of_sets
+from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
 from gnnrag.training.rows import VerifierRow
@@ -60,7 +60,6 @@ class ChainExample:
 class ChainTraining(RowsTraining, NetworkTraining):
     network = ChainScorer
     schema, prefix, title, summary = TrainChainConfig, "chain", "Verifier of chains", SUMMARY
-    summarise = staticmethod(means_of_sets)  # no set counts for its size
     config: TrainChainConfig
 
     @classmethod

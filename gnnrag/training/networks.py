@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -110,7 +110,7 @@ class NetworkTrainer(Trainer):
         bare: Any = self.accelerator.unwrap_model(self.model)
         with torch.inference_mode():
             rows = self.task.evaluate(bare.eval(), self.training.context.share, self.args.device)
-        measured = self.training.summarise(dict(gather_object(list(rows.items()))))
+        measured = means_of_sets(dict(gather_object(list(rows.items()))))
         metrics = {f"eval_{name}": value for name, value in measured.items()}
         if self.args.load_best_model_at_end and self.args.metric_for_best_model not in metrics:
             raise ConfigError(f"metric={self.training.config.metric!r} is not measured; allowed: {', '.join(measured)}")
@@ -128,8 +128,6 @@ class NetworkTraining(Training):
 
     network: ClassVar[Any]  # class of the network of a role
     config: NetworkConfig
-    # validation from the metrics of all questions
-    summarise: Callable[[Rows], dict[str, float]] = staticmethod(lambda rows: means(rows.values()))
     args: TrainingArguments
 
     @abstractmethod

@@ -14,7 +14,7 @@ from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, wi
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import Parts
-from gnnrag.training.networks import Item, NetworkTraining, means_of_sets
+from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.reader_data import (
     ReaderQuestion,
     ReaderSet,
@@ -39,7 +39,6 @@ class ReaderTraining(NetworkTraining):
 
     schema, prefix, title, summary = TrainReaderConfig, "reader", "Span reader", SUMMARY
     network = SpanReader
-    summarise = staticmethod(means_of_sets)  # no set counts for its size
     config: TrainReaderConfig
     sets: Mapping[str, ReaderSet]
 

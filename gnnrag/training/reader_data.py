@@ -114,8 +114,7 @@ def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: Wind
     found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
     # In the evidence alone: elsewhere the same words say something else.
     places = places_of(item.windows, [row for row in found if row[0] in final])
-    beside = frozenset(row[0] for row in found) - final
-    return SpanExample(item, np.unique(places[places[:, 0] >= 0], axis=0), beside)
+    return SpanExample(item, places, frozenset(row[0] for row in found) - final)
 
 
 def windows_learned(example: SpanExample, without: int, rng: np.random.Generator) -> SpanExample:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -179,15 +179,13 @@ def token_range(window: Window, start: int, end: int) -> tuple[int, int] | None:
 
 
 def places_of(windows: Sequence[Window], spans: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """Return window, first and last token of each (passage, start, end); -1 where there is none. Shape (n, 3)."""
-    out = np.full((len(spans), 3), -1, np.int64)
-    for row, (passage, start, end) in zip(out, spans, strict=True):
-        for number, window in enumerate(windows):
-            is_near = window.passage == passage and end > start
-            if is_near and (found := token_range(window, start, end)) is not None:
-                row[:] = (number, *found)
-                break
-    return out
+    """Return window, first and last token of the (passage, start, end) that stand in one; distinct rows, (n, 3)."""
+    found = []
+    for passage, start, end in spans:
+        mine = [(number, window) for number, window in enumerate(windows) if window.passage == passage]
+        ranges = ((number, tokens) for number, window in mine if (tokens := token_range(window, start, end)))
+        found += [(number, *tokens) for number, tokens in islice(ranges, 1)]
+    return np.unique(np.array(found, np.int64).reshape(-1, 3), axis=0)
 
 
 @lru_cache(maxsize=4096)
