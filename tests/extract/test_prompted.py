@@ -48,7 +48,7 @@ def test_an_index_from_a_model(tmp_path, asked):
     assert info["triples"] == 5 and info["malformed triples"] == 2 and info["passages without a record"] == 0
     assert info["triples calls"] == 10 and info["triples prompt_tokens"] > 1000
     assert info["triples records_seen"] == 5 and info["triples records_dropped_fields"] == 1
-    assert Index(tmp_path).entity_graph.graph.facts[1] == ("lord byron", "died in", "missolonghi")
+    assert Index(tmp_path).entity_graph.graph.facts[1] == ["lord byron", "died in", "missolonghi"]
 
 
 def test_only_new_passages_are_read(tmp_path, asked):
