@@ -35,6 +35,7 @@ from gnnrag.llm.base import (
 
 logger = logging.getLogger(__name__)
 _NO_LIMIT = 1_000_000  # tokenizers without a limit give a huge number
+_LEAST_REPLY = 256  # tokens that a prompt has to leave for the reply, where more are asked for
 _WINDOW_S = 0.01  # how long a batch waits for further requests: those just answered come back within milliseconds
 
 _DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
@@ -183,19 +184,20 @@ class Engine:
 
     def answer(self, jobs: Sequence[Job]) -> list[Reply | Exception]:
         """Return the reply to each job, or why there is none."""
-        outcomes: dict[int, Reply | Exception] = {}
+        jobs, outcomes = list(jobs), dict[int, Reply | Exception]()
         prompts: dict[int, list[int]] = {}
         for at, job in enumerate(jobs):
             request, part = job.request, job.part
             try:
                 ids = encode(self.tokenizer, request.messages, part.chat, part.template_options, request.raw)
-                room, limit = request.max_tokens, min((n for n in (part.context, self.context) if n), default=None)
-                if limit is not None and len(ids) + room > limit:
+                limit = min((n for n in (part.context, self.context) if n), default=_NO_LIMIT)
+                room = min(request.max_tokens, max(limit - len(ids), _LEAST_REPLY))
+                if len(ids) + room > limit:
                     raise ContextLengthError(
                         f"{part.files.name}: {len(ids)} tokens of prompt and {room} of reply do not fit into {limit}; "
                         "show fewer or shorter passages, ask for shorter replies, or raise the setting context"
                     )
-                prompts[at] = ids
+                prompts[at], jobs[at] = ids, replace(job, request=replace(request, max_tokens=room))
             except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
                 outcomes[at] = _failed(part.files.name, error, RejectedError)
         for batch in self.batches(jobs, prompts) if prompts else ():

@@ -203,6 +203,11 @@ def test_a_prompt_that_cannot_be_answered_costs_nobody_else(folder: Path, text, 
     assert isinstance(answered, Reply) and ask(backend, request("b"))[0].prompt_tokens, "the model goes on"
 
 
+def test_a_long_prompt_leaves_less_for_the_reply(folder: Path) -> None:
+    (reply,) = ask(hf(folder, context=300), request("a", max_tokens=400))
+    assert reply.prompt_tokens + reply.completion_tokens <= 300
+
+
 def test_batches_stay_within_their_limits(folder: Path, sizes: list[int]) -> None:
     backend = hf(folder, max_batch=3, batch_tokens=150)
     replies = ask(backend, *(request(t) for t in TEXTS))
