@@ -64,7 +64,7 @@ class ExtractConfig:
     path: str | None = None
     # prompted; openie: names, then triples; lightrag: described entities and relations; hyper: n-ary facts
     format: Literal["openie", "lightrag", "hyper"] = "openie"
-    # prompted: how often the model is asked for what it missed; null: 1, hyper 2, openie 0
+    # lightrag, hyper: how often the model is asked for what it missed; null: 1 and 2
     gleaning: Annotated[int, Ge(0)] | None = None
     types: list[str] | None = None  # prompted: allowed entity types; null: those of the format
     language: str = "English"  # prompted: of descriptions

@@ -67,13 +67,12 @@ def find_communities(graph: KnowledgeGraph, profile: str = "fixed", max_size: in
     inner_edges = Lists.grouped(label[ends[:, 0]], np.arange(len(ends)), count)
     is_released, largest = profile == "released", int(np.argmax(components.sizes)) if count else -1
     rows: list[tuple[int, tuple[int, ...], int]] = []  # level, members, parent
-    small: dict[int, list[int]] = defaultdict(list)
-    num_buckets = 1 << (int(components.sizes[components.sizes < SMALL].sum()) // BUCKET).bit_length()
+    small: list[np.ndarray] = []
     for i, nodes in enumerate(components):
         if is_released and (i != largest or len(nodes) < 2):
             continue
-        if len(nodes) < SMALL and not is_released:  # an edit changes one bucket
-            small[hash64(graph.names[int(nodes[0])]) % num_buckets] += nodes.tolist()
+        if len(nodes) < SMALL and not is_released:
+            small.append(nodes)
         elif len(nodes) <= max_size and not is_released:
             rows.append((0, tuple(nodes.tolist()), -1))
         else:
@@ -81,8 +80,17 @@ def find_communities(graph: KnowledgeGraph, profile: str = "fixed", max_size: in
             between = np.searchsorted(nodes, ends[inner])
             for members, parent, level in hierarchical_leiden(between, graph.edge_weights[inner], max_size):
                 rows.append((level, tuple(nodes[members].tolist()), parent + offset if parent >= 0 else -1))
-    rows += [(0, tuple(sorted(nodes)), -1) for nodes in small.values()]
+    hashed = [(hash64(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small]
+    rows += [(0, members, -1) for members in _buckets(hashed, 63)]
     return _gathered(graph, rows)
+
+
+def _buckets(small: Sequence[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:
+    """Gather components, ten entities at most, by the bits of their hashes from `bit` down: an edit changes one."""
+    if sum(len(nodes) for _, nodes in small) <= BUCKET or bit < 0:
+        return [tuple(sorted(i for _, nodes in small for i in nodes))] if small else []
+    halves = ([row for row in small if row[0] >> bit & 1 == side] for side in (0, 1))
+    return [members for half in halves for members in _buckets(half, bit - 1)]
 
 
 def _gathered(graph: KnowledgeGraph, rows: Sequence[tuple[int, tuple[int, ...], int]]) -> Communities:

@@ -22,7 +22,7 @@ class EntityGraph:
 
     num_passages: int  # with and without facts
     entities: Sequence[str]  # normalised names, sorted
-    facts: Sequence[Triple]  # distinct normalised (head, relation, tail), sorted
+    facts: Sequence[Sequence[str]]  # distinct normalised head, relation, tail, sorted
     fact_entities: np.ndarray  # (num_facts, 2) int32, head and tail as positions in `entities`
     fact_passages: Lists  # the passages that state each fact, ascending
     synonyms: np.ndarray  # (num_synonyms, 2) int32 (from, to), normally both directions; see `gnnrag.graphs.synonyms`

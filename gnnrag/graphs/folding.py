@@ -56,7 +56,7 @@ def fold(
     names are ids, equal ones are. An end that no passage lists is an entity without type or description. Hyperedges are
     those extracted, if there are any, else the sentences that join two or more entities, complete and hence of the
     highest score: those of the triples, or where triples have predicates, the passages' `sentences`. `renamed`: names
-    to the entity they were resolved to; those stated become aliases.
+    to the entity they were resolved to; those stated become aliases. A triple whose ends are one entity is a loop.
     """
     renamed = renamed or {}
     spellings: dict[str, _Stated] = defaultdict(_Stated)

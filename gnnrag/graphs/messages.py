@@ -175,8 +175,8 @@ def corpus_graph(
     """Build the message graph of a corpus.
 
     Entities are names by their spelling-insensitive form (`phrase_key`): those that two passages share, titles, what
-    may stand for a title, and the ends of facts. `facts` has the triples of each passage in corpus order; `similar` has
-    pairs of names spelt alike, of which those that are no entities are left out.
+    untitled passages are about, and the ends of facts. `facts` has the triples of each passage in corpus order;
+    `similar` has pairs of names spelt alike, of which those that are no entities are left out.
     """
     stated = [
         (passage, phrase_key(head), relation, phrase_key(tail))

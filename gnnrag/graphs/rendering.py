@@ -69,7 +69,7 @@ class Renderer:
 
     def fit(self, items: Sequence[T], row: Callable[[T], str], budget: int) -> list[T]:
         """Return the longest prefix of items whose rows fit into a budget of tokens."""
-        items = items[: max(budget, 0)]  # a row has a token at least, and a hub has thousands
+        items = items[: max(budget, 0)]  # most rows have a token, and a hub has thousands
         return list(items[: self.counter.fit(list(map(row, items)), budget, None if self.classic else "\n")])
 
     def tokens(self, entities: Sequence[int], edges: Sequence[int]) -> int:

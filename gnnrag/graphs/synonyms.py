@@ -75,7 +75,7 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
     """Return the clusters of two or more entities that a curator has to look at, from (num_entities, dim) unit rows.
 
     Entities open clusters by degree, descending, then by position; each takes in the unassigned ones of cosine
-    `threshold` or more, the nearest 19 where there are more. Returns positions, the
+    `threshold` or more, the nearest 19 where there are more. The vectors are of `name (type)`. Returns positions, the
     seed first and then by degree; disjoint, in the order of their seeds.
     """
     order = np.argsort(-graph.edges.degrees, kind="stable").tolist()

@@ -152,11 +152,22 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
 
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
+def _knowledge_settings(index: Any) -> list[Any]:
+    config = index.config.knowledge
+    used: list[Any] = [asdict(config)]
+    if config.resolve:
+        used += [index.embedder.identity, index.tasks.identity("curator")]
+    if config.description_words is not None:
+        used.append(index.tasks.identity("summary"))
+    return used
+
+
 @artefact(
     lambda config: ("extraction",) if config.extract.is_kb else ("extraction", "text"),
     kind=KnowledgeGraph,
-    uses=("knowledge", "embedder", "writers.curator", "writers.summary"),
-    version=8,
+    uses=("knowledge", "writers.curator", "writers.summary"),
+    version=9,
+    settings=_knowledge_settings,
 )
 def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""

@@ -101,7 +101,8 @@ def change_documents(
     documents by the index's names or by their paths. `may_empty` and errors: see `update_index`.
     """
     index = Index(root)
-    gone = [_known_as(name, index) for name in remove]
+    known = _passages_by_document(index) if remove else {}
+    gone = [_known_as(name, index, known) for name in remove]
     made = update_index(root, data.passages, gone, progress, data.documents, caller, may_empty)
     write_report(local_folder(root), data.report, set(gone))
     return made
@@ -196,12 +197,12 @@ def _passages_by_document(index: Index) -> dict[str, list[str]]:
     rows, named = index.table.rows, defaultdict[str, list[str]](list)
     sources = rows["source"].to_pylist() if "source" in rows.column_names else [None] * len(rows)
     for id_, source in zip(index.ids, sources, strict=True):
-        for name in dict.fromkeys(names_of(id_, source)):
+        for name in dict.fromkeys(documents_of(id_, source)):
             named[name].append(id_)
     return named
 
 
-def names_of(id_: str, source: object = None) -> list[str]:
+def documents_of(id_: str, source: object = None) -> list[str]:
     """Return the names of what a passage (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from: a record, its file.
 
     `source` is the passage's file, if known: without it, a file called `faq.jsonl:42.txt` looks like a record.
@@ -214,11 +215,11 @@ def names_of(id_: str, source: object = None) -> list[str]:
     return [stem, *(stem[: m.end() - 1] for m in re.finditer(r"\.jsonl:", stem, re.I))]
 
 
-def _known_as(name: str, index: Index) -> str:
-    """Return the index's name for a file, its path within the indexed folder; `name` itself if that is not in it."""
+def _known_as(name: str, index: Index, known: Collection[str]) -> str:
+    """Return the one of the `known` documents that a file is, by its path within the indexed folder; else `name`."""
     name = name if name in index.position else well_formed(name)
     folder = index.source.get("path")
-    if name in index.position or not isinstance(folder, str) or name in (known := _passages_by_document(index)):
+    if name in index.position or not isinstance(folder, str) or name in known:
         return name
     try:
         own = well_formed(Path(name).resolve().relative_to(Path(folder).resolve()).as_posix())

@@ -69,8 +69,8 @@ class CHGRetriever(Retriever):
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
         texts = [query.text for query in queries]
         masks = [self.mask(query) for query in queries]
-        near = _NEAR if self.precision != "exact" and not any(query.filter for query in queries) else 0
-        cosines = [self.index.cosines(vector, near) for vector in vectors_of(queries, self.index.embedder)]
+        near = [0 if query.filter or self.precision == "exact" else _NEAR for query in queries]
+        cosines = map(self.index.cosines, vectors_of(queries, self.index.embedder), near)
         searches = zip(texts, cosines, self.index.bm25_scores(texts), masks, strict=True)
         seeds = [self._seeds(text, self._prior(dense, lexical, mask)) for text, dense, lexical, mask in searches]
         reset = sparse.hstack([_column(masses, self.graph.num_nodes) for masses in seeds], format="csc")

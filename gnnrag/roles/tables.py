@@ -40,11 +40,13 @@ _PRICES = content_stems("cost price fee charge pay paid amount rate")
 _LIKE = [content_stems(group) for group in lexicon()["table_synonyms"]]
 _WHO = content_stems("people person employee staff member worker colleague work")
 _MEASURED_IN = {word: unit for unit, words in lexicon()["table_units"].items() for word in (unit, *words)}
+_MONEY = {"eur": "€", "usd": "$", "gbp": "£"}
+_SIGNS = str.maketrans({sign: f" {name} " for name, sign in _MONEY.items()})
 _UNIT = "|".join(sorted(_MEASURED_IN, key=len, reverse=True))
 _BOUND = re.compile(
     r" (?:(?P<gt>more than|over|above|after|greater than)|(?P<ge>at least|since)"
     r"|(?P<lt>less than|under|below|before|fewer than)|(?P<le>at most|up to)) "
-    rf"(?:(?:eur|usd|gbp) )?(?P<number>\d+(?: \d+)?)(?: (?P<unit>{_UNIT}))?(?= )"
+    rf"(?:(?P<sign>{'|'.join(_MONEY)}) )?(?P<number>\d+(?: \d+)?)(?: (?P<unit>{_UNIT}))?(?= )"
 )
 _OF_TIME = ("after", "since", "before")
 _BUT = " (?:not|outside|except|other than)(?: (?:in|from|at|by|of|for|the|a|an))*"
@@ -107,7 +109,7 @@ class Table:
 
 
 def _folded(text: str) -> str:
-    return " ".join(words(_THOUSANDS.sub("", text)))
+    return " ".join(words(_THOUSANDS.sub("", text).translate(_SIGNS)))
 
 
 class TableReader:
@@ -323,23 +325,24 @@ class TableQuestion:
         columns, start, column = [name for name in self.table.columns if self._is_number(name)], 0, ""
         for match in self.bounds:
             text, start = self.question[start : match.start("number")], match.end()
-            unit = _MEASURED_IN.get(match["unit"])
+            unit = _MEASURED_IN.get(match["unit"] or match["sign"])
             asked = [name for name in self.other if name in columns]
             ways = (
                 [name for name in asked if _stems(name) & content_stems(text)],
                 [name for name in columns if f" {_folded(_bare(name))} " in text],
-                [name for name in columns if unit and _unit(name) == unit],
+                [name for name in columns if unit and self._measured_in(name) == unit],
                 asked,
             )
             column = next((way[0] if len(way) == 1 else "" for way in ways if way), column)
             how = next(name for name in ("gt", "ge", "lt", "le") if match[name])
             is_date = self._is_date(column)
-            if is_date < (match[how] in _OF_TIME) or (unit and (is_date or _unit(column) not in (unit, ""))):
+            given = self._measured_in(column) or (unit if unit in _MONEY else None)  # prices may be given without unit
+            if is_date < (match[how] in _OF_TIME) or (unit and (is_date or given != unit)):
                 column = ""
             yield column, getattr(operator, how), float(match["number"].replace(" ", "."))
 
     def _prices(self) -> list[str]:
-        return [name for name in self.table.columns if _stems(name) & _PRICES or _unit(name) in ("eur", "usd", "gbp")]
+        return [name for name in self.table.columns if _stems(name) & _PRICES or _unit(name) in _MONEY]
 
     def _implied(self) -> list[str]:
         """Return the column that a word such as `heaviest` or `oldest` is about, if there is one only."""
@@ -405,6 +408,12 @@ class TableQuestion:
         """Return the numbers of a column with their unit; none where a cell has none, or another unit."""
         numbers = [number for row in rows if (number := _number(row.cells.get(name, "")))]
         return numbers if len(numbers) == len(rows) and len({unit for _, unit in numbers}) == 1 else []
+
+    def _measured_in(self, name: str) -> str:
+        """Return the unit of a column, by its name or its cells; empty: none."""
+        cells = self._numbers(self.table.rows, name)
+        unit = _unit(name) or (_folded(cells[0][1].replace("#", " ")) if cells else "")
+        return _MEASURED_IN.get(unit, unit)
 
     def _is_number(self, name: str) -> bool:
         return bool(self._numbers(self.table.rows, name))

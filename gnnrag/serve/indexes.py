@@ -25,7 +25,7 @@ from gnnrag.datasets.folder import Folder, load_documents
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.tables import PASSAGES, latest_version
-from gnnrag.index.update import is_empty, loading_of, names_of
+from gnnrag.index.update import documents_of, is_empty, loading_of
 from gnnrag.io import well_formed
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
@@ -149,7 +149,7 @@ class ServedIndex:
     def _change(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
         wanted = {job.document for job in jobs}
         ids = index.stored.ids if index else ()
-        there = {name for id_ in ids for name in (id_, *names_of(id_)) if name in wanted}
+        there = {name for id_ in ids for name in (id_, *documents_of(id_)) if name in wanted}
         read = self._read([job for job in jobs if job.kind == "add"], index, progress)
         last: dict[str, Folder | None] = {}  # each document's new content by the last of its jobs; None: removed
         for job in jobs:

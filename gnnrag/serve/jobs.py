@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.index.update import names_of
+from gnnrag.index.update import documents_of
 
 MOST_WAITING = 256
 _REMEMBERED = 1000  # jobs, those that have ended included; more than can wait and run
@@ -133,4 +133,4 @@ class Jobs:
 
 def _is_part(name: str, documents: Collection[str]) -> bool:
     """Tell whether a name is that of a passage, or of a record, of one of these documents."""
-    return any(document in documents for document in (*names_of(name), *names_of(f"{name}#1")))
+    return any(document in documents for document in (*documents_of(name), *documents_of(f"{name}#1")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,7 +139,7 @@ class JoinConfig:
 def join_sets(config: JoinConfig) -> dict[str, Any]:
     """Write corpus.jsonl, questions.SPLIT.jsonl and SOURCE.json; returns the numbers of what was written.
 
-    Raises ConfigError: a setting is missing, or two sets have passages of one id.
+    Raises ConfigError: a setting is missing, two sets have passages of one id, or none a question to be left out.
     """
     if not config.sets or not config.out:
         raise ConfigError("sets=[FOLDER,...] out=DIR: name the sets that are joined, and the folder that is written")
@@ -147,6 +147,8 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     passages = {p.id: p for one in sets for p in one.passages}
     if len(passages) < sum(len(one.passages) for one in sets):
         raise ConfigError("sets: two of them have passages of the same id; name each set once")
+    if unknown := set(config.leave_out).difference(q.id for one in sets for q in one.questions):
+        raise ConfigError(f"leave_out: no set has a question {', '.join(sorted(unknown))}")
     asked = [q for one in sets for q in one.questions if q.id not in config.leave_out]
     made = composed_questions(asked, passages, config)
     own = [q for q in asked if config.keep and len(q.gold) > 1]
@@ -159,7 +161,7 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     ]
     write_jsonl(out / f"questions.{config.split}.jsonl", rows)
     counts = {"passages": len(passages), "questions": len(questions), "composed": len(made)}
-    write_json(out / "SOURCE.json", {**counts, "joined": config.sets, "split": config.split, "seed": config.seed})
+    write_json(out / "SOURCE.json", {**counts, **asdict(config)})
     return counts
 
 

@@ -1,4 +1,4 @@
-"""WebQSP and CWQ in the forms of RoG and of NSM: what is read, and gfm, dotrag and tog_graph on it."""
+"""WebQSP and CWQ as RoG releases them: what is read, and gfm, dotrag and tog_graph on it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,6 @@ ROG = [
     {"id": "WebQTest-1's", "question": "in which province is the city london", "answer": ["Ontario", "Canada"],
      "q_entity": ["London"], "a_entity": ["Ontario", "Canada"], "graph": ONTARIO, "choices": []},
 ]  # fmt: skip
-ENTITIES = ["m.06w2sn5", "m.0gxnnwq", "m.0gxnnwt", "m.0gxnnwp", "m.0h7h6", "m.05kr_", "m.alice", "m.0d060g"]
-NAMES = {"m.06w2sn5": "Justin Bieber", "m.0gxnnwt": "Jaxon Bieber", "m.0gxnnwp": "Jeremy  Bieber", "m.0h7h6": "London",
-         "m.05kr_": "Ontario", "m.alice": "Alice → Munro", "m.0d060g": "Canada"}  # fmt: skip
 
 
 def write_rog(folder: Path, form: str) -> Path:
@@ -56,33 +53,9 @@ def write_rog(folder: Path, form: str) -> Path:
     return folder
 
 
-def write_nsm(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    relations = sorted({r for row in ROG for _, r, _ in row["graph"]})  # type: ignore[misc]
-    number = {NAMES.get(entity, entity): i for i, entity in enumerate(ENTITIES)}
-    rows = []
-    for row in ROG:
-        graph: Any = row["graph"]
-        tuples = [[number[h], relations.index(r), number[t]] for h, r, t in graph]
-        rows.append({
-            "id": row["id"], "question": row["question"], "entities": [number[name] for name in row["q_entity"]],
-            "answers": [{"kb_id": ENTITIES[number[name]], "text": name} for name in row["answer"]],
-            "subgraph": {"tuples": tuples, "entities": sorted({e for h, _, t in tuples for e in (h, t)})},
-        })  # fmt: skip
-    (folder / "test_simple.json").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    (folder / "entities.txt").write_text("\n".join(ENTITIES) + "\n", "utf-8")
-    (folder / "relations.txt").write_text("\n".join(relations) + "\n", "utf-8")
-    (folder / "entities_names.json").write_text(json.dumps(NAMES), "utf-8")
-    return folder
-
-
-def write(folder: Path, form: str) -> Path:
-    return write_nsm(folder) if form == "nsm" else write_rog(folder, form)
-
-
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "nsm"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str) -> None:
-    data = load_dataset(write(tmp_path / "webqsp", form), split="test")
+    data = load_dataset(write_rog(tmp_path / "webqsp", form), split="test")
     first, second = data.questions
     assert (first.id, first.text, first.answers) == ("WebQTest-0", ROG[0]["question"], ("Jaxon Bieber",))
     assert first.extra["nodes"] == ["Jaxon Bieber"] and first.seeds == ("Justin Bieber",)
@@ -97,20 +70,15 @@ def test_all_forms_give_the_same_questions_and_graphs(tmp_path: Path, form: str)
     assert data.name == "webqsp-test", "its index is that of a split"
     few = load_dataset(tmp_path / "webqsp", split="test", limit=1)
     assert {passage.metadata["graph_id"] for passage in few.passages} == {"WebQTest-0"}, "the corpus is of those asked"
-    if form == "nsm":
-        (tmp_path / "webqsp" / "entities_names.json").unlink()
-        (question, *_) = load_dataset(tmp_path / "webqsp", split="test").questions
-        assert question.extra["nodes"] == ["m.0gxnnwt"] and question.answers == ("Jaxon Bieber",), "ids are the nodes"
 
 
 @pytest.mark.parametrize(
     ("file", "content"),
     [("a.jsonl", '{"q_entity": ["a"]}'), ("test.jsonl", "{broken"), ("test.jsonl", '{"q_entity": []}'),
-     ("prices.parquet", ROG), ("test-0.parquet", [{"id": 1}]), ("test-1.parquet", "no table"), ("test.json", "{}")],
+     ("prices.parquet", ROG), ("test-0.parquet", [{"id": 1}]), ("test-1.parquet", "no table")],
 )  # fmt: skip
 def test_own_documents_stay_own_documents(tmp_path: Path, file: str, content: Any) -> None:
-    for name in ("notes.md", "entities.txt", *(["relations.txt"] if file == "test.json" else [])):
-        (tmp_path / name).write_text("Lovelace wrote notes.")
+    (tmp_path / "notes.md").write_text("Lovelace wrote notes.")
     if isinstance(content, str):
         (tmp_path / file).write_text(content)
     else:
@@ -129,10 +97,6 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
     (folder / "test.jsonl").write_text(json.dumps(ROG[0]) + "\n" + json.dumps(ROG[1] | {"graph": [["a", "b"]]}) + "\n")
     with pytest.raises(DataError, match=r"line 2.*no row of RoG"):
         load_dataset(folder, split="test")
-    nsm = write_nsm(tmp_path / "nsm")
-    (nsm / "entities.txt").write_text("m.06w2sn5\n")
-    with pytest.raises(DataError, match=r"line numbers of entities\.txt"):
-        load_dataset(nsm, split="test")
 
 
 SETTINGS = GNNConfig(
@@ -140,8 +104,8 @@ SETTINGS = GNNConfig(
 )
 
 
-def run(tmp_path: Path, form: str, *dots: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    folder, network = write(tmp_path / "webqsp", form), tmp_path / "network"
+def run(tmp_path: Path, *dots: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    folder, network = write_rog(tmp_path / "webqsp", "parquet"), tmp_path / "network"
     torch.manual_seed(0)
     model = QueryGNN(SETTINGS, HashEmbedder.dim)
     save_checkpoint(network, Checkpoint(model, None, encoder_record(HashEmbedder()), {"threshold": 0.5}))
@@ -154,9 +118,8 @@ def run(tmp_path: Path, form: str, *dots: str) -> tuple[dict[str, dict[str, Any]
     return {row["question_id"]: row for row in rows}, metrics
 
 
-@pytest.mark.parametrize("form", ["parquet", "nsm"])
-def test_gnn_rag_answers_within_the_graph_of_the_question(tmp_path: Path, form: str) -> None:
-    rows, metrics = run(tmp_path, form)
+def test_gnn_rag_answers_within_the_graph_of_the_question(tmp_path: Path) -> None:
+    rows, metrics = run(tmp_path)
     assert not metrics["failed"] and {"retrieval/hits@1", "retrieval/node_f1", "answer/list_f1"} <= metrics.keys()
     first, second = rows["WebQTest-0"], rows["WebQTest-1's"]
     assert first["nodes"] and set(first["nodes"]) <= {"m.0gxnnwq", "Jaxon Bieber", "Jeremy Bieber", "London"}
@@ -181,7 +144,7 @@ def test_other_methods_stay_in_the_graph_of_the_question(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MIN_COSINE", -1.0)  # the hash embedder knows no meaning
-    rows, metrics = run(tmp_path, "nsm", f"method={method}", "retriever=bm25")
+    rows, metrics = run(tmp_path, f"method={method}", "retriever=bm25")
     assert not metrics["failed"]
     for id_, row in rows.items():
         assert row["ranking"] and all(passage.startswith(f"{id_}/") for passage in row["ranking"])

@@ -1,7 +1,11 @@
 import numpy as np
 
-from gnnrag.index import nearest
+from gnnrag.index import corpus, nearest
+from gnnrag.index import index as whole
+from gnnrag.index.index import Index, build_index
 from gnnrag.index.tables import ValueTable
+from gnnrag.types import Passage
+from tests.helpers.indexes import HASH
 
 
 def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
@@ -31,3 +35,13 @@ def test_new_vectors_are_a_segment_of_the_index_until_there_are_many(tmp_path, m
         nearest.index_vectors(table.uri)
         (index,) = ValueTable(table.uri).dataset.describe_indices()
         assert (len(index.segments), index.num_rows_indexed) == (segments, 512 * (part + 1))
+
+
+def test_of_many_passages_only_the_near_ones_are_compared(tmp_path, monkeypatch):
+    for module in (corpus, whole):
+        monkeypatch.setattr(module, "FLAT_UP_TO", 300)
+    build_index(tmp_path, [Passage(f"p{i}", "", f"w{i}" + i % 9 * " boat") for i in range(301)], HASH, ["embeddings"])
+    index = Index(tmp_path)
+    vector = index.passage_vectors[7]
+    near, every = index.cosines(vector, 20), index.cosines(vector)
+    assert near.argmax() == every.argmax() == 7 and (near > near.min()).sum() <= 20 < (every > every.min()).sum()

@@ -52,6 +52,7 @@ class BagIndex:
         return self._of_bags(texts, lambda q, b: len(q & b) / (1 + len(q | b)))
 
     def cosines(self, vector: np.ndarray, near: int) -> np.ndarray:
+        self.near = near
         return vector
 
     def bm25_scores(self, texts: list[str]) -> np.ndarray:
@@ -158,6 +159,8 @@ def test_tiny_corpora() -> None:
 
 def test_near_the_seeds_the_first_passages_are_the_same() -> None:
     for text in (DIRECTOR, STAR):
-        exact, fast = scores(text, precision="exact"), scores(text, precision="fast")
+        exact, near = scores(text, precision="exact"), INDEX.near
+        fast = scores(text, precision="fast")
+        assert near == 0 < INDEX.near
         assert list(exact)[:3] == list(fast)[:3]
         assert max(abs(exact[id_] - fast[id_]) for id_ in exact) < 1e-4

@@ -39,6 +39,11 @@ Alma,Holm Yard,1950,2001,9,laid up
 Brisk,Quay & Sons,1961,1964,31,in service
 Coot,Holm Yard,1935,1972,24,in service
 """
+BOATS = """boat,weight,price
+Duck,310 kg,$9
+Eel,90 kg,$90
+Fir,120 kg,$20
+"""
 
 
 def passages_of(folder: Path, name: str, text: str, **chunking: int) -> list[Passage]:
@@ -86,9 +91,13 @@ SAYS = [
     ("ships", "What is the oldest ship in service?", "Coot", 1),
     ("ships", "Which is heavier, the Alma or the Coot?", "Coot", 1),
     ("ships", "Which ships built by Holm Yard are in service?", "Coot", 1),
+    ("boats", "How many boats have a weight of more than 100 kg?", "2", 2),
+    ("boats", "Which boats cost less than $10?", "Duck", 1),
     ("ships", "Which ships were built before 1960 and bought after 1990?", "Alma", 1),
 ]
 SILENT = [
+    ("boats", "How many boats have a weight of more than 2 tonnes?"),  # it is given in kg
+    ("boats", "How many boats cost more than 10 euros?"),
     ("ships", "What is the average year in which the ships were built?"),  # 1,948.7 is no year
     ("ships", "What is the last ship?"),  # in which order?
     ("ships", "How many ships weigh more than 20 metres?"),
@@ -106,7 +115,7 @@ SILENT = [
     ("customers", "What is the fee in Norway?"),  # there are two
     ("customers", "Is Oslo Vann in Norway?"),
 ]
-TEXTS = {"customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS, "ships": SHIPS}
+TEXTS = {"customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS, "ships": SHIPS, "boats": BOATS}
 
 
 @pytest.mark.parametrize(("name", "question", "text", "count"), SAYS)

@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.cli.training import run_training
-from gnnrag.errors import StoppedError
+from gnnrag.errors import ConfigError, StoppedError
 from gnnrag.io import WEIGHTS, load_tensors, write_jsonl
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.composing import JoinConfig, join_sets
@@ -96,5 +96,7 @@ def test_names_give_way_to_questions_over_two_and_three_hops(tmp_path: Path) -> 
     assert three["type"] == "3hop" and three["answers"] == ["1960"] and "Long Pier" in three["question"]
     assert not any(name in three["question"] for name in ("Emma", "Tromso"))
     assert json.loads((out / "SOURCE.json").read_text())["passages"] == 3
+    with pytest.raises(ConfigError, match=r"leave_out.*q9"):
+        join_sets(JoinConfig([str(tmp_path / "one")], out=str(out), leave_out=["q1", "q9"]))
     join_sets(JoinConfig([str(tmp_path / "one")], out=str(out), keep=True))
     assert [row["id"] for row in rows_of(out / "questions.train.jsonl") if "+" not in row["id"]] == ["q4"]

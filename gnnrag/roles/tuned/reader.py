@@ -308,7 +308,7 @@ def _worded(answer: Answer, citations: Iterable[Citation], shown: Iterable[str],
     """Return an answer in the sentences that it cites, `with_text` after its own; `shown`: ids, numbered in order."""
     cited, numbers = tuple(citations), {id_: number for number, id_ in enumerate(shown, start=1)}
     parts = [(answer.text, answer.support)] if with_text else [], [(c.sentence, c.passages) for c in cited]
-    marked = (with_marks((text, [numbers[id_] for id_ in ids]) for text, ids in part) for part in parts)
+    marked = (with_marks((text, [numbers[i] for i in ids if i in numbers]) for text, ids in part) for part in parts)
     support = tuple(dict.fromkeys(id_ for each in cited for id_ in each.passages))
     return replace(answer, text="\n".join(filter(None, marked)), support=support, citations=cited)
 
