@@ -209,7 +209,7 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     settings.llm.part.default = reply
     assert evaluate(settings)[1]["failed"] == 0
     index = Index(tmp_path / "i")
-    assert list(index.entity_graph.graph.facts) == [("solaris", "directed by", "andrei tarkovsky")]
+    assert list(index.entity_graph.graph.facts) == [["solaris", "directed by", "andrei tarkovsky"]]
     spent = index.record("extraction")["counts"]["triples calls"]
     assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
     before = index.fingerprint
