@@ -305,7 +305,7 @@ class Index:
     @cached_property
     def nearest(self) -> Nearest:
         """Finds the passages nearest to vectors by the index of their table."""
-        return Nearest(self.passage_vectors, self.table_of("embeddings").dataset, self.table.keys.to_pylist())
+        return Nearest(self.table_of("embeddings").dataset, self.table.keys)
 
     @cached_property
     def embedder(self) -> Embedder:

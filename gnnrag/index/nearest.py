@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 import lance
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared
 _SEGMENTS = 16  # of an index of vectors, above which it is made of all vectors again
@@ -28,29 +28,33 @@ def index_vectors(uri: str) -> None:
 
 
 class Nearest:
-    """Searches passage vectors (n, dim) by their indexed table; `keys` are those of the passages in it."""
+    """Searches the indexed table of passage vectors; `keys` (n,) are those of the passages in it."""
 
-    def __init__(self, vectors: np.ndarray, dataset: Any, keys: Sequence[str]) -> None:
-        self.vectors, self._dataset = vectors, dataset
-        self._sample = np.ascontiguousarray(vectors[:: max(1, len(vectors) // _SAMPLE)])
-        self._positions: dict[str, list[int]] = defaultdict(list)
-        for position, key in enumerate(keys):
-            self._positions[key].append(position)
+    def __init__(self, dataset: Any, keys: pa.ChunkedArray) -> None:
+        self._dataset = dataset
+        table = dataset.to_table(columns=["key"], with_row_id=True)
+        rows = table["_rowid"].to_numpy()[pc.index_in(keys.cast(pa.string()), table["key"]).to_numpy()]
+        self._order = np.argsort(rows)  # passages by their rows in the table; equal ones share a row
+        self._rows = rows[self._order]
+        sample = range(0, len(table), max(1, len(table) // _SAMPLE))
+        self._sample = _matrix(dataset.take([*sample], columns=["value"]))
 
     def cosines(self, query: np.ndarray, count: int) -> np.ndarray:
         """Return the cosines of up to `count` near vectors, and for all others a low one. Shape (n,), float32.
 
-        `query` has shape (dim,). The low cosine is the least of a sample and of those that are near.
+        `query` has shape (dim,), float32. The low cosine is the least of a sample and of those that are near.
         """
-        query = np.asarray(query, dtype=np.float32)
-        near = self._search(query, count)
-        scores = self.vectors[near] @ query
+        nearest = {"column": "value", "q": query, "k": count, "metric": "dot", "nprobes": _PROBED}
+        # The vectors come with the rows: reading them from the mapped artefact would keep most of it in memory.
+        found = self._dataset.to_table(columns=["value"], nearest=nearest, with_row_id=True)
+        scores, rows = _matrix(found) @ query, found["_rowid"].to_numpy()
         low = min((self._sample @ query).min(initial=np.inf), scores.min(initial=np.inf))
-        cosines = np.full(len(self.vectors), low, np.float32)
-        cosines[near] = scores
+        cosines = np.full(len(self._rows), low, np.float32)
+        starts, ends = (np.searchsorted(self._rows, rows, side) for side in ("left", "right"))
+        for start, end, score in zip(starts, ends, scores, strict=True):
+            cosines[self._order[start:end]] = score
         return cosines
 
-    def _search(self, query: np.ndarray, count: int) -> np.ndarray:
-        nearest = {"column": "value", "q": query, "k": count, "metric": "dot", "nprobes": _PROBED}
-        keys = self._dataset.to_table(columns=["key", "_distance"], nearest=nearest)["key"].to_pylist()
-        return np.array([p for key in keys for p in self._positions.get(key, ())], dtype=np.int64)
+
+def _matrix(table: pa.Table) -> np.ndarray:
+    return table["value"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)  # type: ignore[no-any-return]

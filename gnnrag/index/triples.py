@@ -154,12 +154,9 @@ def entity_graph(work: Work) -> tuple[EntityKnowledge, Counts]:
 # ---------------------------------------------------------------------------------------------------- knowledge graph
 def _knowledge_settings(index: Any) -> list[Any]:
     config = index.config.knowledge
-    used: list[Any] = [asdict(config)]
-    if config.resolve:
-        used += [index.embedder.identity, index.tasks.identity("curator")]
-    if config.description_words is not None:
-        used.append(index.tasks.identity("summary"))
-    return used
+    resolving = [index.embedder.identity, index.tasks.identity("curator")] if config.resolve else []
+    shortening = [index.tasks.identity("summary")] if config.description_words is not None else []
+    return [asdict(config), *resolving, *shortening]
 
 
 @artefact(

@@ -201,10 +201,9 @@ def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:
-    """Choose the threshold with the best F1 over all passages, on scores and labels of decisions.
+    """Choose the threshold with the best F1 over all passages of all decisions, by their scores and labels.
 
-    That a decision selects `max_selected` at most does not count here. Where no label is positive, there is no
-    threshold, and the `max_selected` best are selected.
+    Where no label is positive, there is no threshold, and the `max_selected` best are selected.
     """
     kept = [(scores, labels) for scores, labels in scored if labels.any()]
     if not kept:

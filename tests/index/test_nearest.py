@@ -16,7 +16,7 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
     table.add(keys, vectors)
     table.flush()
     nearest.index_vectors(table.uri)
-    indexed = nearest.Nearest(vectors, ValueTable(table.uri).dataset, keys)
+    indexed = nearest.Nearest(ValueTable(table.uri).dataset, table.keys)
     for query in vectors[:20]:
         cosines = vectors @ query
         near = np.lexsort((np.arange(4000), -cosines))[:10].tolist()
