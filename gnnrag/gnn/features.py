@@ -77,7 +77,7 @@ def find_seeds(
 
 def seed_weight(graph: MessageGraph, config: GNNConfig, entity: int) -> float:
     """Return the weight of an entity as a seed: 1 / document frequency, where the settings say so, else 1."""
-    return 1.0 / max(int(graph.document_frequency[entity]), 1) if config.seed_weight else 1.0
+    return 1.0 / max(len(graph.entity_passages[entity]), 1) if config.seed_weight else 1.0
 
 
 def _add_name(graphs: QuestionGraphs, name: LinkedName, prior: np.ndarray, found: defaultdict[int, float]) -> None:

@@ -88,7 +88,7 @@ class QuestionGraphs:
         source, target = (graph.triples[rows][:, [0, 2]] - graph.first_passage).T
         weights = (self.grounding.confidence * self.grounding.rarity)[rows].astype(np.float64)
         refers = sparse.csr_array((weights, (source, target)), shape=(count, count))
-        frequency = graph.document_frequency
+        frequency = graph.entity_passages.sizes
         worth = np.where((frequency > 1) & (frequency <= self.sizes.hub), 1 / np.log2(2.0 + frequency), 0.0)
         names = sparse.csr_array(sparse.diags_array(worth) @ self._incidence)
         back = sparse.csr_array(sparse.diags_array(1.0 / np.maximum(frequency, 1)) @ self._incidence)
@@ -171,8 +171,9 @@ class QuestionGraphs:
         graph = self.graph
         owned = np.concatenate([self.passage_entities[p] for p in passages.tolist()])
         shared = np.bincount(owned, minlength=graph.num_entities)
-        keep = np.flatnonzero((shared > 1) & (graph.document_frequency <= self.sizes.hub))
-        rarest = keep[np.argsort(graph.document_frequency[keep], kind="stable")][: self.sizes.entities]
+        frequency = graph.entity_passages.sizes
+        keep = np.flatnonzero((shared > 1) & (frequency <= self.sizes.hub))
+        rarest = keep[np.argsort(frequency[keep], kind="stable")][: self.sizes.entities]
         named = seeds.nodes[seeds.nodes < graph.num_entities]
         sentences = np.concatenate([self.index.hierarchy.passage_sentences[p] for p in passages.tolist()])
         parts = (rarest, named, graph.first_passage + passages, graph.first_sentence + sentences)

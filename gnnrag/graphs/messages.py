@@ -60,11 +60,6 @@ class MessageGraph:
         return {name: i for i, name in enumerate(self.entities)}
 
     @cached_property
-    def document_frequency(self) -> np.ndarray:
-        """Number of passages that each entity stands in. Shape (num_entities,), int64."""
-        return self.entity_passages.sizes
-
-    @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Both directions of every triple: sources, relation ids (inverses offset by `num_relations`), targets.
 
@@ -105,11 +100,6 @@ class StemTable:
         """Tell which sentences have which wanted stems that the corpus knows. Shape (len(sentences), n), bool."""
         ids = sorted(self.number[stem] for stem in wanted if stem in self.number)
         return self._matrix[sentences][:, ids].toarray() > 0  # type: ignore[no-any-return]
-
-
-def rarity(degrees: np.ndarray) -> np.ndarray:
-    """Return 1 / log2(1 + degree), the weight of a phrase in `degree` sentences. Shape of `degrees`."""
-    return 1.0 / np.log2(1.0 + np.maximum(degrees, 1))
 
 
 CONTAINS, MENTIONS, TITLED, NEXT, REFERS, STANDS_FOR, SIMILAR, STATES = range(8)
@@ -214,7 +204,7 @@ def corpus_graph(
         if match and match.form != name:
             edges.add(entity, STANDS_FOR, first_passage + np.array(matcher.passages(match.form)), match.confidence)
     # Who mentions what, and between passages who refers to whom: a phrase that is or may be another's title.
-    rare = rarity(graph.degrees[graph.first_phrase :])
+    rare = 1.0 / np.log2(1.0 + np.maximum(graph.degrees[graph.first_phrase :], 1))  # in so many sentences
     entity_of = np.array([position.get(key, -1) for key in graph.phrase_keys], dtype=np.int64)
     at = np.flatnonzero(entity_of[phrases.values] >= 0)
     owners, mentioned = phrases.owners[at], phrases.values[at]

@@ -163,10 +163,6 @@ class TitleMatcher:
     def __contains__(self, form: str) -> bool:
         return form in self.tables.position
 
-    def is_titled(self, passage: int) -> bool:
-        """Tell whether a passage has a title."""
-        return bool(self.tables.is_titled[passage])
-
     def passages(self, form: str) -> tuple[int, ...]:
         """Return the passages with this title form, in corpus order."""
         return tuple(self.tables.form_passages[self.tables.position[form]].tolist())

@@ -173,10 +173,6 @@ class SummaryTree:
     vectors: np.ndarray  # (num_summaries, dim) float32 unit rows
     _leaves: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
-    def num_summaries(self) -> int:
-        return len(self.texts)
-
     def below(self, node: int) -> np.ndarray:
         """Return the children of a node; a leaf, which may stand in any layer, continues as itself."""
         return self.children[node - self.num_leaves] if node >= self.num_leaves else np.array([node])

@@ -47,7 +47,7 @@ def tree(work: Work) -> tuple[SummaryTree, Counts]:
     leaves = Layer(work.read("embeddings"), hashes, tokens)
     made = build_tree(leaves, texts, config, summarise, embed, estimate_tokens)
     layers = [len(nodes) for nodes in made.layers]
-    return made, {"layers": layers, "summaries": made.num_summaries, **counts, **work.index.tasks.record("summary")}
+    return made, {"layers": layers, "summaries": len(made.texts), **counts, **work.index.tasks.record("summary")}
 
 
 @artefact(("knowledge",), kind=Communities, uses=("communities",), version=5)

@@ -150,7 +150,7 @@ class CHGRetriever(Retriever):
 
         A passage with a title gets none: its title links suffice. Names made of words of the query's names are skipped.
         """
-        if self.titles.is_titled(passage) or not self.name_share:
+        if self.titles.tables.is_titled[passage] or not self.name_share:
             return []
         graph, weights = self.graph, dict[str, float]()
         for sentence in graph.passage_sentences[passage].tolist():

@@ -36,15 +36,15 @@ def test_every_leaf_is_reachable_from_the_top(cluster, n):
     assert list(map(list, found.children)) == list(map(list, again.children))
     reached = {int(i) for node in list(found.layers)[-1] for i in found.leaves(int(node))}
     assert reached == set(range(n))
-    assert (found.num_summaries == 0) == (n <= 11)
+    assert (len(found.texts) == 0) == (n <= 11)
     assert [len(layer) for layer in found.layers] == sorted((len(layer) for layer in found.layers), reverse=True)
-    assert len(found.tokens) == n + found.num_summaries and found.vectors.shape == (found.num_summaries, 256)
+    assert len(found.tokens) == n + len(found.texts) and found.vectors.shape == (len(found.texts), 256)
 
 
 def test_a_node_that_is_alone_moves_up_without_a_call():
     calls: list[list[str]] = []
     found = tree(texts(60), calls, cluster_size=2, max_parents=1)
-    assert all(len(c) > 1 for c in calls) and len(calls) == found.num_summaries
+    assert all(len(c) > 1 for c in calls) and len(calls) == len(found.texts)
     moved = [node for layer in list(found.layers)[1:] for node in layer[layer < 60].tolist()]
     assert moved
     for node in moved:
@@ -69,7 +69,7 @@ def test_children_stand_in_the_layer_below():
 
 def test_leaves_below_are_sorted_and_distinct():
     found = tree(texts(200), margin=0.3)
-    for node in range(200, 200 + found.num_summaries):
+    for node in range(200, 200 + len(found.texts)):
         by_hand: set[int] = set()
         todo = [node]
         while todo:

@@ -46,7 +46,7 @@ class TestTree:
         build(tmp_path, MANY[:n], names=["tree"])
         tree = Index(tmp_path).read("tree")
         info = Index(tmp_path).record("tree")["counts"]
-        assert info["layers"] == [len(layer) for layer in tree.layers] and info["summaries"] == tree.num_summaries
+        assert info["layers"] == [len(layer) for layer in tree.layers] and info["summaries"] == len(tree.texts)
         assert {int(p) for node in list(tree.layers)[-1] for p in tree.leaves(int(node))} == set(range(n))
         assert (tree.vectors == HashEmbedder().encode(tree.texts).reshape(-1, 256)).all()
         for text, children in zip(tree.texts, tree.children, strict=True):
