@@ -129,6 +129,5 @@ def test_what_cannot_be_answered_is_refused_alone(backend: OpenVINO, file: Path)
     assert isinstance(long, ContextLengthError) and "12 of reply do not fit into 100" in str(long)
     assert all(isinstance(e, GnnragError) and "tiny" in str(e) for e in (torn, empty)), (torn, empty)
     assert isinstance(good, Reply)
-    beyond, cut = ask(backend, request("a", max_tokens=40_000), request("word " * 9000))
-    assert isinstance(beyond, ContextLengthError)
+    (cut,) = ask(backend, request("word " * 9000))
     assert isinstance(cut, ContextLengthError) and "fit into 8192" in str(cut), "OpenVINO would answer a part of it"
