@@ -1,8 +1,8 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
 GraphRAG's release clusters the largest component only, so that the rest has no community. Here a component within the
-size limit is left whole, and those of one or two entities are gathered in buckets of about ten. A community's key
-depends on its level and the names of its members alone.
+size limit is left whole, and those of one or two entities are gathered in buckets of ten. A community's key depends on
+its level and the names of its members alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.io import digest, hash64
 
 SEED = 0xDEADBEEF
-BUCKET = 10  # most entities of small components that share a report, on average
+BUCKET = 10  # most entities of small components that share a report
 SMALL = 3  # components of fewer entities go into buckets
 
 
