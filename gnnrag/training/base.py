@@ -149,7 +149,7 @@ class Training(ABC):
             for name, value in row.items()
             if name.startswith("eval_") and not name.endswith(IGNORED)
         }
-        fitted = {"step": step, "validation": metrics, "card": dict[str, Any]()}
+        fitted: dict[str, Any] = {"step": step, "validation": metrics, "card": {}}
         run.save_folder("best", lambda folder: fitted["card"].update(self.keep(trainer, folder)))
         run.write(FITTED, fitted)
         self.context.accelerator.wait_for_everyone()
