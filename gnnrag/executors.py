@@ -48,9 +48,7 @@ class ExecutorConfig:
     """Where the expensive steps run: embedding, extraction and reports of an index, shards of an evaluation."""
 
     name: Literal["local", "processes", "ray"] = "local"
-    workers: Annotated[int, Ge(1)] | None = (
-        None  # null: one a core; ray: one a GPU where the work asks for GPUs
-    )
+    workers: Annotated[int, Ge(1)] | None = None  # null: one a core; ray: one a GPU where the work asks for GPUs
     address: str | None = None  # of a Ray cluster; null: RAY_ADDRESS, a cluster that runs here, else one is started
     # Of an evaluation:
     shards: Annotated[int, Ge(1)] | None = None  # parts of the questions; null: as they are, else one for each worker

@@ -25,7 +25,7 @@ from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pai
 from gnnrag.training.config import Count, TrainConfig
 from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of
+from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig
 from gnnrag.training.rows import VerifierRow
 
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -48,7 +48,7 @@ class RankingConfig:
     """What a step learns from: lists of a row's positives and negatives."""
 
     loss: Literal["lambda", "listnet"] = "lambda"  # LambdaLoss (NDCG-Loss2++), ListNet
-    negatives: Count = 4  # for each positive: the best of the pool first, then near misses that were mined
+    negatives: Count = 4  # for each positive: the best of the pool
     max_pairs: Annotated[int, Ge(2)] = 16  # of a list; positives first
 
 
@@ -145,9 +145,8 @@ def open_base(config: CrossEncoderConfig) -> CrossEncoder:
 
 def judged(row: VerifierRow) -> tuple[list[tuple[str, str]], np.ndarray]:
     """Return the pairs of texts that the cross-encoder reads, and which the teacher selected, (len(pairs),) bool."""
-    seen = seen_of(row)
-    labels = np.array([passage.id in row.selected for passage in seen], dtype=bool)
-    return pairs_of(row.question, row.chain, [passage.passage for passage in seen]), labels
+    labels = np.array([passage.id in row.selected for passage in row.passages], dtype=bool)
+    return pairs_of(row.question, row.chain, [passage.passage for passage in row.passages]), labels
 
 
 def ranking_sample(row: VerifierRow) -> dict[str, Any] | None:

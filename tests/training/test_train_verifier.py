@@ -28,7 +28,7 @@ SMALL = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("verifier")
     make_encoder(root / "encoder")
-    write_rows(root / "a.jsonl", make_rows(12, mined=1))
+    write_rows(root / "a.jsonl", make_rows(12))
     return root
 
 
