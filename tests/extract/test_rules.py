@@ -1,11 +1,8 @@
-"""Triples by rules: the title is joined to what a sentence mentions and quotes."""
+"""Triples by rules: the title is joined to what a sentence mentions."""
 
 from __future__ import annotations
 
-import pytest
-
 from gnnrag.extract import make_extractor
-from gnnrag.extract.rules import quoted_names
 from gnnrag.index_config import ExtractConfig
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
@@ -33,22 +30,3 @@ def test_without_a_title_the_first_phrase_is_the_topic():
     )
     for nothing in (Passage("p", "", "..."), Passage("p", "...", "..."), Passage("p", "Rome", "")):
         assert extract(nothing).triples == ()
-
-
-@pytest.mark.parametrize(
-    ("sentence", "names"),
-    [
-        ("“10 Things I Hate About You” carries the tag “high school”.", ["10 Things I Hate About You", "high school"]),
-        ('Its tags are "bd-r" and "heart of darkness".', ["bd-r", "heart of darkness"]),
-        ("“Monsters, Inc.” was directed by Ana.", ["Monsters, Inc."]),  # its own full stop: the sentence goes on
-        ("Ana directed “Night Harbour.”", ["Night Harbour"]),  # the sentence's, as in American usage
-        ("Called “Night Harbour,” it came out late.", ["Night Harbour"]),
-        ("He said “we will all go down to the harbour tonight”.", []),  # speech
-        ('An odd " mark "here" hides what is quoted.', []),
-        ("The word “the” and “…” name nothing.", []),
-        ('Between "Ana" and "Eva" stands no name.', ["Ana", "Eva"]),
-        ("Nothing is quoted here.", []),
-    ],
-)
-def test_quoted_names(sentence, names):
-    assert quoted_names(sentence) == names
