@@ -119,6 +119,8 @@ SAMPLED = 5_000  # most passages in which the frequencies of words are counted
 REDUNDANCY = 0.5  # weight of a statement's likeness to those chosen already
 ALIKE = 0.7  # share of common words from which on a statement is a repetition
 WEAKEST = 0.7  # least fit of a further statement, as a share of the best one's
+WEAKEST_LONG = 0.5  # the same in a long answer, where statements below WEAKEST come after all others
+FEW_WORDS = 60  # most words of statements that are quoted in place of an unsure short answer
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,12 @@ class Quoter:
         confidence = sureness_of(best)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
-        chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
-        shown = in_order([units[i] for i in chosen])
+        if task.style == "long":
+            chosen = choose(units, fits, task.words, WEAKEST_LONG)
+        else:
+            chosen = [int(fits.argmax())] if task.style else choose(units, fits, FEW_WORDS, WEAKEST)
+        groups = [i for i in chosen if fits[i] >= WEAKEST * best], [i for i in chosen if fits[i] < WEAKEST * best]
+        shown = list(dict.fromkeys(one for group in groups for one in in_order([units[i] for i in group])))
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = with_marks((one.text, (n + 1,)) for n, one in shown)
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
@@ -217,8 +223,11 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
     return units
 
 
-def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
-    """Return the units to quote, best first: at most `words` words in all, whatever the length of the first."""
+def choose(units: Sequence[Unit], fits: np.ndarray, words: int, weakest: float) -> list[int]:
+    """Return the units to quote, best first: at most `words` words in all, whatever the length of the first.
+
+    `weakest`: least fit of a further unit, as a share of the best one's.
+    """
     best = float(fits.max())
     nearest, left = np.zeros(len(units)), list(range(len(units)))
     chosen: list[int] = []
@@ -231,13 +240,12 @@ def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
             nearest[i] = max(nearest[i], similarity(units[i].stems, units[at].stems))
         left = [
             i for i in left
-            if i != at and nearest[i] < ALIKE and fits[i] >= WEAKEST * best and count_words(units[i].text) <= room
+            if i != at and nearest[i] < ALIKE and fits[i] >= weakest * best and count_words(units[i].text) <= room
         ]  # fmt: skip
     return chosen
 
 
 def in_order(units: Sequence[Unit]) -> list[tuple[int, Statement]]:
     """Return distinct (passage, statement): the best unit's, then others of its passage, then the other passages'."""
-    first, *rest = units
-    rest = sorted(rest, key=lambda unit: (unit.passage != first.passage, unit.passage, unit.said[-1].position))
-    return list({one.text: (unit.passage, one) for unit in (first, *rest) for one in unit.said}.values())
+    rest = sorted(units[1:], key=lambda unit: (unit.passage != units[0].passage, unit.passage, unit.said[-1].position))
+    return list({one.text: (unit.passage, one) for unit in (*units[:1], *rest) for one in unit.said}.values())
