@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -39,6 +39,7 @@ _LEANING = re.compile(
     r"as a result|at this|at these|after (?:this|that)|during (?:this|these))\b",
     re.IGNORECASE,
 )
+_ANNOUNCING = re.compile(r"\b(?:below|following|as follows)\b|:$")
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
 _QUESTION = re.compile(r"[?？؟፧՞][\"'”’)\]*]*$")
@@ -67,9 +68,13 @@ def statements(text: str) -> tuple[Statement, ...]:
             position += 1
             continue
         for sentence in split_sentences(block):
-            for part in _unglued(" ".join(sentence.split())):
-                if _is_statement(part) and (_VERB.search(part) or not is_english):
+            parts = _unglued(" ".join(sentence.split()))
+            for n, part in enumerate(parts, start=1):  # all but the last lack their full stop
+                is_statement = _is_statement(part, ends=n < len(parts) and count_words(part) >= TERSE)
+                if is_statement and (_VERB.search(part) or not is_english):
                     stated.append(Statement(part, position, leans=bool(_LEANING.match(part))))
+                elif stated and _announces(stated[-1], position, part):
+                    stated[-1] = replace(stated[-1], text=f"{stated[-1].text} {part}", position=position)
                 position += 1
     return tuple(stated)
 
@@ -99,11 +104,17 @@ def _unglued(sentence: str) -> list[str]:
     return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
-def _is_statement(text: str) -> bool:
+def _announces(one: Statement, position: int, text: str) -> bool:
+    """Tell whether a statement says that a list follows, and `text`, which is no statement, stands right behind it."""
+    is_next = one.position == position - 1 and count_words(one.text) + count_words(text) <= MOST_WORDS
+    return is_next and bool(_ANNOUNCING.search(one.text))
+
+
+def _is_statement(text: str, ends: bool) -> bool:
     parts = text.split()
     return (
         LEAST_WORDS <= count_words(text) <= MOST_WORDS
-        and bool(ENDING.search(text))
+        and (ends or bool(ENDING.search(text)))
         and not _QUESTION.search(text)
         and bool(_START.match(text))
         and sum(w[:1].isupper() for w in parts) <= 0.6 * len(parts)
