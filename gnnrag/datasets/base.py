@@ -175,7 +175,7 @@ def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]
     if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
     if source.layout == "long":
-        return long_documents.load(source.path, chunking, skips, has_questions=False)[0]
+        return long_documents.load(source.path, chunking, skips)[0]
     fix = f"use gnnrag evaluate configs/evaluate/kgqa.yaml data.path={source.path}"
     raise DataError(source.path, f"has a graph for each question, and no corpus without questions; {fix}")
 

@@ -76,12 +76,12 @@ def test_graphrag_bench(novels):
     folder = novels()
     data = load_dataset(folder / "novel", chunk_words=20)
     assert data.name == "novel"
+    assert [p.id for p in data.passages] == ["Novel-1#1", "Novel-2#1"]
     first, second = data.questions
-    assert first.gold == ("Novel-1#1",)
     assert (first.type, first.answers) == ("Fact Retrieval", ("Ely market",))
-    # The release has one id for questions on two novels.
-    assert (second.id, second.gold) == ("Novel-aa@2", ())
-    assert any("1 questions have no gold passage" in note for note in data.remarks)
+    assert first.extra == {"document": "Novel-1", "statements": NOVEL_QUESTIONS[0]["evidence"]}
+    assert second.id == "Novel-aa@2"  # the release has one id for questions on two novels
+    assert not first.gold and any("no passage is marked as gold" in note for note in data.remarks)
 
 
 def test_the_medical_part_is_one_document_and_may_join_its_evidence(novels):
@@ -91,7 +91,7 @@ def test_the_medical_part_is_one_document_and_may_join_its_evidence(novels):
         "question_type": "Fact Retrieval", "evidence": "Light harms the skin.; Basal cells grow slowly.",
     }  # fmt: skip
     question = load_dataset(novels([row], document, "medical") / "medical", chunk_words=5).questions[0]
-    assert question.gold == ("Medical#2", "Medical#1")
+    assert question.extra["statements"] == ["Light harms the skin.", "Basal cells grow slowly."]
 
 
 def test_ultradomain(books, tmp_path):
@@ -112,33 +112,5 @@ def test_ultradomain(books, tmp_path):
 def test_what_is_broken_is_named(novels):
     with pytest.raises(DataError, match=r"unknown shape: KeyError.*context"):
         load_dataset(novels(documents=[{"corpus_name": "A"}]) / "novel")
-    with pytest.raises(DataError, match="'Novel-9', not in the corpus"):
-        load_dataset(novels([NOVEL_QUESTIONS[0] | {"source": "Novel-9"}]) / "novel")
-
-
-TEXT = (
-    "The ferry left Oban at noon. Its captain, Ann Reid, had sailed for “thirty years”.\n\n"
-    "A storm broke near Mull. The crew lost two sails before dusk. They reached Tobermory by night.\n\n"
-    "In spring the owners sold the ferry. A museum in Leith bought it."
-)
-
-
-@pytest.mark.parametrize(
-    ("statement", "gold"),
-    [
-        ("The crew lost two sails before dusk.", ("log#2",)),
-        ("the crew  LOST two sails, before dusk", ("log#2",)),
-        ('had sailed for "thirty years"', ("log#1",)),
-        ("thirty years”. A storm broke near Mull", ("log#1", "log#2")),  # runs over a border
-        ("Two of the sails had been lost by the crew at dusk", ()),  # 7 of 11 words
-        ("Before dusk the crew lost two sails", ("log#2",)),  # all words, in another order
-        ("The ferry", ("log#1",)),  # where it stands first
-        ("erry left", ()),  # whole words only
-        ("...", ()),
-        ("Nothing of note.", ()),  # stands in another document
-    ],
-)
-def test_a_statement_is_found_where_its_words_are(novels, statement, gold):
-    documents = [{"corpus_name": "log", "context": TEXT}, {"corpus_name": "other", "context": "Nothing of note."}]
-    row = NOVEL_QUESTIONS[0] | {"source": "log", "evidence": [statement]}
-    assert load_dataset(novels([row], documents) / "novel", chunk_words=18).questions[0].gold == gold
+    with pytest.raises(DataError, match=r"unknown shape: KeyError.*question_type"):
+        load_dataset(novels([{"id": "q", "question": "?", "answer": "!", "source": "Novel-1"}]) / "novel")
