@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from gnnrag.api import SearchHit as SearchHit
     from gnnrag.api import evaluate as evaluate
     from gnnrag.hub import from_pretrained as from_pretrained
-    from gnnrag.hub import push_to_hub as push_to_hub
     from gnnrag.parts import part as part
     from gnnrag.run.answers import Answer as Answer
 
@@ -25,7 +24,6 @@ _PUBLIC = {
     "SearchHit": "gnnrag.api",
     "Answer": "gnnrag.run.answers",
     "from_pretrained": "gnnrag.hub",
-    "push_to_hub": "gnnrag.hub",
     "part": "gnnrag.parts",
 }
 

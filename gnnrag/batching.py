@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -24,44 +26,50 @@ class Worker:
 
 
 class MicroBatcher(Generic[ItemT, ResultT]):
-    """Collects the items that coroutines ask for, and passes them to `call` in batches, in its own thread.
+    """Collects the items that coroutines of any event loop ask for, and passes them to `call` in batches, in a thread.
 
-    There is no timer: a batch holds what arrived while the one before it ran. `call` returns a result for each item, in
-    order, which must not depend on the other items.
+    A batch holds what is there when it begins, after waiting for `window_s`: what arrived while the one before it ran.
+    `call` returns a result or an exception for each item, in order, which must not depend on the other items.
     """
 
-    def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 32) -> None:
-        self.call, self.max_batch = call, max_batch
-        self._waiting: list[tuple[ItemT, asyncio.Future[ResultT]]] = []
-        self._worker: asyncio.Task[None] | None = None
+    def __init__(
+        self, call: Callable[[Sequence[ItemT]], Sequence[ResultT | Exception]], max_batch: int = 32, window_s: float = 0
+    ) -> None:
+        self.call, self.max_batch, self.window_s = call, max_batch, window_s
+        self._waiting: list[tuple[ItemT, Future[ResultT]]] = []
+        self._is_at_work = False
+        self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1)
 
     async def __call__(self, items: Sequence[ItemT]) -> list[ResultT]:
         """Return one result for each item. An exception is raised only for the items that caused it."""
-        futures = [asyncio.get_running_loop().create_future() for _ in items]
-        self._waiting += zip(items, futures, strict=True)
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._work())
-        results = await asyncio.gather(*futures, return_exceptions=True)
+        futures: list[Future[ResultT]] = [Future() for _ in items]
+        with self._lock:
+            self._waiting += zip(items, futures, strict=True)
+            begins, self._is_at_work = bool(items) and not self._is_at_work, self._is_at_work or bool(items)
+        if begins:  # soon, so that every question that is ready puts its queries in
+            asyncio.get_running_loop().call_soon(lambda: self._thread.submit(self._work))
+        results = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
         return cast(list[ResultT], results)
 
-    async def _work(self) -> None:
-        await asyncio.sleep(0)  # let every question that is ready put its queries in
-        while self._waiting:
-            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
-            batch = [(item, future) for item, future in batch if not future.done()]  # cancelled meanwhile
-            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._run, [b[0] for b in batch])
-            for (_, future), result in zip(batch, results, strict=True):
-                if future.done():
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-            await asyncio.sleep(0)
+    def _work(self) -> None:
+        time.sleep(self.window_s)
+        with self._lock:
+            waiting, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+        batch = [(item, future) for item, future in waiting if future.set_running_or_notify_cancel()]
+        results = self._run([item for item, _ in batch]) if batch else []
+        for (_, future), result in zip(batch, results, strict=True):
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        with self._lock:
+            self._is_at_work = bool(self._waiting)
+        if self._is_at_work:
+            self._thread.submit(self._work)
 
     def _run(self, items: list[ItemT]) -> list[ResultT | Exception]:
         try:
@@ -80,5 +88,5 @@ class MicroBatcher(Generic[ItemT, ResultT]):
 
     def close(self) -> None:
         """Let the thread end once its current batch is done; a later call starts another."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=False)
         self._thread = ThreadPoolExecutor(max_workers=1)

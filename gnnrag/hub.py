@@ -13,21 +13,6 @@ SUFFIXES = ["json", "jsonl", "arrow", "npy", "npz", "safetensors", "md", "txt", 
 PATTERNS = [f"*.{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
 
 
-def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
-    """Store a trained part or an index as the newest revision of `ORG/NAME`; returns the revision (40 hex digits).
-
-    Raises ConfigError for a folder that is not there, and what the hub's client raises.
-    """
-    from huggingface_hub import HfApi
-
-    if not Path(folder).is_dir():  # before a repository is made for it
-        raise ConfigError(f"hub: {folder} is no folder; give that of an index or a checkpoint")
-    api = HfApi()
-    api.create_repo(repo, exist_ok=True)
-    message = message or f"gnnrag: {Path(folder).name}"
-    return str(api.upload_folder(folder_path=folder, repo_id=repo, commit_message=message, allow_patterns=PATTERNS).oid)
-
-
 def from_pretrained(repo: str, *, revision: str | None = None) -> Path:
     """Return a folder with a part or an index of the hub, below `HF_HOME`.
 

@@ -1,4 +1,4 @@
-"""Parts and indexes go to a hub over HTTP and come back the same, and settings name them."""
+"""Parts and indexes come from a hub over HTTP as they are there, and settings name them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.helpers.indexes import REPOSITORY
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[HubServer, dict[str, str]]]:
     with serving() as server:
-        hub = {"HF_ENDPOINT": server.address, "HF_TOKEN": "hf_test", "HF_HOME": str(tmp_path / "hf")}
+        hub = {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf")}
         yield server, {**os.environ, **hub, "HF_HUB_OFFLINE": "", "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.slow
-def test_a_part_and_an_index_go_over_http_and_a_run_names_them(
+def test_a_part_and_an_index_come_over_http_and_a_run_names_them(
     served: tuple[HubServer, dict[str, str]], tmp_path: Path
 ) -> None:
     server, environment = served
@@ -47,8 +47,7 @@ def test_a_part_and_an_index_go_over_http_and_a_run_names_them(
     network = tmp_path / "network"
     model = QueryGNN(GNNConfig(dim=8, layers=1), HashEmbedder.dim)
     save_checkpoint(network, Checkpoint(model, None, encoder_record(HashEmbedder()), {}))
-    revision = python(f"push_to_hub({str(network)!r}, 'us/gnn')").strip()
-    assert server.main["us/gnn"] == revision and "model.safetensors" in server.commits["us/gnn"][revision]
+    revision = server.push("us/gnn", network)
     folder = Path(python(f"from_pretrained('us/gnn', revision={revision!r})").strip())
     assert folder.name == f"us--gnn@{revision}"
     assert all((folder / file.name).read_bytes() == file.read_bytes() for file in network.iterdir())
@@ -58,7 +57,7 @@ def test_a_part_and_an_index_go_over_http_and_a_run_names_them(
         "index.embedder.model=hash", "index.text.language=blank:en",
     ]  # fmt: skip
     run(*asked, "run.name=local", "index.path=index", f"gnn.checkpoint={network}")
-    python("push_to_hub('index', 'us/index')")
+    server.push("us/index", tmp_path / "index")
     run(*asked, "run.name=pulled", "index.path=hub:us/index", f"gnn.checkpoint=hub:us/gnn@{revision}")
     local, pulled = ([row.ranking for row in read_predictions(tmp_path / "runs" / n)] for n in ("local", "pulled"))
     assert local == pulled

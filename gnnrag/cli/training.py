@@ -110,7 +110,7 @@ def collect_traces(settings: Settings) -> None:
     gnnrag collect-traces configs/evaluate/2wiki.yaml method=bdtr roles.verifier=oracle out=DIR
 
     Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/traces.py) stand beside
-    those of the run: keep.helped=false mine=[bm25,dense]. The same command continues.
+    those of the run: keep.helped=false. The same command continues.
     """
     from gnnrag.training.traces import TracesConfig, collect
 

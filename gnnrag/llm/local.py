@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le
 
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.io import digest, file_digest, read_object
 from gnnrag.llm.base import (
@@ -36,6 +34,7 @@ from gnnrag.llm.base import (
 logger = logging.getLogger(__name__)
 _NO_LIMIT = 1_000_000  # tokenizers without a limit give a huge number
 _LEAST_REPLY = 256  # tokens that a prompt has to leave for the reply, where more are asked for
+_MOST_JOBS = 1_000_000  # of a batch: an engine divides it itself
 _WINDOW_S = 0.01  # how long a batch waits for further requests: those just answered come back within milliseconds
 
 _DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
@@ -230,45 +229,25 @@ def brief(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-class ModelThread:
-    """Loads a model on the first request, in a thread, and answers there: coroutines of any event loop may ask."""
+class _Loaded:
+    """A model that is loaded on the first request; why it cannot be, or is beyond use, answers all requests."""
 
     def __init__(self, load: Callable[[], Engine]) -> None:
         self._load = load
         self._model: Engine | None = None
-        self._failure: Exception | None = None  # of loading, or of a model beyond use: it answers every request
-        self._waiting: list[tuple[Job, Future[Reply]]] = []
-        self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, "gnnrag-llm")
+        self._failure: Exception | None = None
 
-    async def ask(self, job: Job) -> Reply:
-        """Answer one job. ConfigError, ArtefactError: the model cannot be loaded; that answers every request."""
-        future: Future[Reply] = Future()
-        with self._lock:
-            self._waiting.append((job, future))
-            is_first = len(self._waiting) == 1
-        if is_first:
-            self._thread.submit(self._answer)
-        return await asyncio.wrap_future(future)
-
-    def _answer(self) -> None:
-        time.sleep(_WINDOW_S)
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        batch = [(job, future) for job, future in waiting if future.set_running_or_notify_cancel()]
-        outcomes: Sequence[Reply | Exception] = ()
-        try:
-            if self._failure is None:
+    def __call__(self, jobs: Sequence[Job]) -> Sequence[Reply | Exception]:
+        if self._failure is None:
+            try:
                 self._model = self._model or self._load()
-                outcomes = self._model.answer([job for job, _ in batch])
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            self._model, self._failure = None, _failed("llm", error)
-        if self._failure is not None:
-            outcomes = [self._failure] * len(batch)
-        for (_, future), outcome in zip(batch, outcomes, strict=True):
-            future.set_result(outcome) if isinstance(outcome, Reply) else future.set_exception(outcome)
+                return self._model.answer(jobs)
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                self._model, self._failure = None, _failed("llm", error)
+        return [self._failure] * len(jobs)
 
 
+ModelThread: TypeAlias = MicroBatcher[Job, Reply]
 _SHARED: weakref.WeakValueDictionary[Hashable, ModelThread] = weakref.WeakValueDictionary()
 _SHARING = threading.Lock()
 
@@ -278,7 +257,7 @@ def shared(key: Hashable, load: Callable[[], Engine]) -> ModelThread:
     with _SHARING:
         thread = _SHARED.get(key)
         if thread is None:
-            thread = _SHARED[key] = ModelThread(load)
+            thread = _SHARED[key] = MicroBatcher(_Loaded(load), _MOST_JOBS, _WINDOW_S)
         return thread
 
 
@@ -337,7 +316,9 @@ class LocalModel(Backend):
         return wants_small(prompts, self.files.name, weights / 2)  # bytes of a parameter in half precision
 
     async def generate(self, request: Request) -> Reply:
-        return await self.thread.ask(self.job(request))
+        """Answer a request. ConfigError, ArtefactError: the model cannot be loaded; that answers every request."""
+        (reply,) = await self.thread([self.job(request)])
+        return reply
 
     def job(self, request: Request) -> Job:
         """Return the request with these settings where it leaves them open."""

@@ -6,7 +6,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +28,6 @@ from gnnrag.training.hf_trainer import (
     CHECKPOINTS,
     FITTED,
     IGNORED,
-    Fitted,
     RunCallback,
     TrainingRun,
     newest_checkpoint,
@@ -126,14 +125,14 @@ class Training(ABC):
     def keep(self, trainer: Any, folder: Path) -> dict[str, Any]:
         """Write the kept weights of a trainer with their record; returns what the card says of the network."""
 
-    def fit(self, run: TrainingRun) -> Fitted | None:
+    def fit(self, run: TrainingRun) -> dict[str, Any] | None:
         """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
 
         Where the training had ended before, its `fitted.json` is returned.
         """
         self.best = run.path / "best"
         if (run.path / FITTED).is_file() and self.best.is_dir():
-            return Fitted(**read_json(run.path / FITTED))
+            return read_json(run.path / FITTED)  # type: ignore[no-any-return]
         callback = RunCallback(run, self.context)
         trainer = self.trainer(run.path / CHECKPOINTS, callback)
         trainer.remove_callback(PrinterCallback)
@@ -150,9 +149,9 @@ class Training(ABC):
             for name, value in row.items()
             if name.startswith("eval_") and not name.endswith(IGNORED)
         }
-        fitted = Fitted(step, metrics)
-        run.save_folder("best", lambda folder: fitted.card.update(self.keep(trainer, folder)))
-        run.write(FITTED, asdict(fitted))
+        fitted: dict[str, Any] = {"step": step, "validation": metrics, "card": {}}
+        run.save_folder("best", lambda folder: fitted["card"].update(self.keep(trainer, folder)))
+        run.write(FITTED, fitted)
         self.context.accelerator.wait_for_everyone()
         return fitted
 
@@ -163,18 +162,18 @@ class Training(ABC):
         Every process gets all rows, and facts for the record of the checkpoint.
         """
 
-    def finish(self, fitted: Fitted, facts: Mapping[str, Any], folder: Path) -> None:
+    def finish(self, card: Mapping[str, Any], facts: Mapping[str, Any], folder: Path) -> None:
         """Write the kept checkpoint with the facts of its training, the questions that shaped it, and its card."""
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
         record = read_json(folder / self.record)
         write_json(folder / self.record, record | {"facts": record["facts"] | facts})
         write_seen(folder, self.seen)
         made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
-        shown = {**fitted.card, "steps": fitted.kept_step, "commit": code_version(), **made}
+        shown = {**card, "steps": facts["step"], "commit": code_version(), **made}
         own = {"title": self.title, "summary": self.summary, "notes": self.run.notes, "licence": self.run.licence}
         data = ModelCardData(library_name="gnnrag")
-        card = ModelCard.from_template(data, str(CARD), facts=shown, sets=self.sizes(), record=facts, **own)
-        card.save(folder / "README.md")
+        made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=self.sizes(), record=facts, **own)
+        made_card.save(folder / "README.md")
 
     def sizes(self) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, with its `facts_of`, for the card."""
@@ -222,10 +221,10 @@ def train(path: Path, training: Training) -> Report | None:
         rows = [{**row, "fold": training.fold} for row in rows]
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
         made = {"inputs": training.inputs, "commit": code_version(), "seed": training.config.seed}
-        facts = {"step": fitted.kept_step, "validation": fitted.kept_metrics, **facts, "report": metrics, **made}
-        run.save_folder("best", partial(training.finish, fitted, facts))
+        card = fitted.pop("card")
+        run.save_folder("best", partial(training.finish, card, {**fitted, **facts, "report": metrics, **made}))
         if tracker:
-            tracker.finish({"best_step": fitted.kept_step, "validation": fitted.kept_metrics, **metrics})
+            tracker.finish({**fitted, **metrics})
         return rows
     finally:
         if tracker:

@@ -7,7 +7,6 @@ import platform
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CHECKPOINTS = "checkpoints"  # of the trainer
-FITTED = "fitted.json"  # its result, once it has ended
+# Its result, once it has ended: the `step` whose weights are kept, their metrics of `validation`, and what the model
+# card says of the network (`card`).
+FITTED = "fitted.json"
 TRAINED = (CHECKPOINTS, FITTED, "best")  # a run with any of these has trained
 # Ends of the names of a Trainer's figures that are not shown.
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
@@ -77,15 +78,6 @@ class TrainingRun:
 
     def close(self) -> None:
         self._lock.close()
-
-
-@dataclass
-class Fitted:
-    """The result of a training; its weights are in the folder `best` of the run."""
-
-    kept_step: int
-    kept_metrics: dict[str, float]  # of validation
-    card: dict[str, Any] = field(default_factory=dict)  # what the model card says of the network
 
 
 class RunCallback(TrainerCallback):

@@ -12,7 +12,7 @@ from gnnrag.io import digest, file_digest
 from gnnrag.roles.tuned.chain_features import VerifierInput
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import SetShare, Use
-from gnnrag.training.rows import RowT, ShownPassage, VerifierRow, read_rows
+from gnnrag.training.rows import RowT, VerifierRow, read_rows
 from gnnrag.types import OnProgress
 
 
@@ -51,18 +51,12 @@ def read_set(name: str, config: RowsConfig, kind: type[RowT]) -> tuple[list[RowT
     return rows, texts, digest([file_digest(Path(path)) for path in config.rows])
 
 
-def seen_of(row: VerifierRow) -> list[ShownPassage]:
-    """Return the passages that the verifier saw, in pool order: those with a score, all where none has one."""
-    return [p for p in row.passages if p.score is not None] or list(row.passages)
-
-
 def verifier_input(row: VerifierRow, with_titles: bool) -> VerifierInput:
     """Return the input of the verifier that took a row's decision, or the same without titles."""
-    seen = seen_of(row)
-    passages = [p.passage if with_titles else replace(p.passage, title="") for p in seen]
-    scores = [p.score for p in seen if p.score is not None]
-    cosines = [p.cosine for p in seen if p.cosine is not None]
-    known = cosines if len(cosines) == len(seen) else ()
+    passages = [p.passage if with_titles else replace(p.passage, title="") for p in row.passages]
+    scores = [p.score for p in row.passages if p.score is not None]
+    cosines = [p.cosine for p in row.passages if p.cosine is not None]
+    known = cosines if len(cosines) == len(passages) else ()
     return VerifierInput(row.question, row.chain, passages, scores, known, frozenset(row.support))
 
 

@@ -10,28 +10,24 @@ from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from annotated_types import Ge
+from typing import Any
 
 from gnnrag import __version__
-from gnnrag.config import Choice, EvaluateConfig, implementation, to_plain
+from gnnrag.config import EvaluateConfig, implementation, to_plain
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.parts import part_from_settings, set_up
 from gnnrag.run.evaluate import Observer, Pipeline, asked_roles, evaluate, load_data_for, open_index
 from gnnrag.run.rundir import code_version, read_predictions
 from gnnrag.session import Session, normalised
 from gnnrag.training.rows import DEPTH, ShownPassage, ThoughtsRow, VerifierRow, gain, plain_rows
-from gnnrag.types import Query, Question
+from gnnrag.types import Question
 
 Row = VerifierRow | ThoughtsRow
 RECORDED = ("thoughts", "verifier")
 FAILED = {"thought_failed", "verifier_failed", "verifier_partial", "answer_leak"}  # flags that teach nothing
-BATCH = 64  # questions whose near misses are searched at once
 CHAT = 20  # most passages in the chat of a verifier row: what is right, and the hardest others
 
 
@@ -48,8 +44,6 @@ class TracesConfig:
     """How a recorded run becomes rows. Another choice needs no new recording."""
 
     out: str = ""  # folder that is written
-    mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
-    mine_top: Annotated[int, Ge(0)] = 5  # hits of each that are looked at
     keep: KeepConfig = field(default_factory=KeepConfig)
 
 
@@ -151,21 +145,19 @@ class TraceRows:
     set: str  # name of the data set
     source: Mapping[str, Any]  # what all rows say of where they come from
     teachers: Mapping[str, str]  # who did each role
-    mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
 
     def row(self, decision: Decision) -> Row:
         return self._thoughts(decision) if decision.role == "thoughts" else self._verifier(decision)
 
     def _verifier(self, decision: Decision) -> VerifierRow:
-        """Return the passages that the verifier saw, in pool order, then near misses, which have no score."""
+        """Return the passages that the verifier saw, in pool order; `chat`: those that a language model is shown."""
         event, question = decision.event, decision.question
         seen, selected, gold = event["passages"], set(event["selected"]), set(question.gold)
-        mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in seen]
         right = [id_ for id_ in seen if id_ in selected or id_ in gold]
         others = [id_ for id_ in seen if id_ not in right][: max(0, CHAT - len(right))]
         chat = [id_ for id_ in seen if id_ in right or id_ in others][:CHAT]
         return VerifierRow(
-            **self._shared(decision, [*seen, *mined], seen=len(seen), mined=len(mined), chat=chat),
+            **self._shared(decision, seen, chat=chat),
             chain=event["chain"],
             support=tuple(event["support"]),
             selected=tuple(id_ for id_ in seen if id_ in selected),
@@ -187,12 +179,11 @@ class TraceRows:
         )
 
     def _shared(self, decision: Decision, ids: Sequence[str], **more: Any) -> dict[str, Any]:
-        question, scores = decision.question, decision.event["scores"]
+        question = decision.question
         cosines = self.index.dense_scores([question.text])[0] if self.index.has("embeddings") else None
         shown = []
-        for number, p in enumerate(self.index.lookup(ids)):
+        for p, score in zip(self.index.lookup(ids), decision.event["scores"], strict=True):
             cosine = None if cosines is None else round(float(cosines[self.index.position[p.id]]), 6)
-            score = scores[number] if number < len(scores) else None
             shown.append(ShownPassage(id=p.id, title=p.title, text=p.text, score=score, cosine=cosine))
         return {
             "id": f"{self.run}:{question.id}:{decision.role}:{decision.number}",
@@ -203,20 +194,6 @@ class TraceRows:
             "source": {**self.source, "type": question.type, **more},
             "passages": tuple(shown),
         }
-
-
-def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: int) -> dict[str, list[str]]:
-    """Return, for each question with gold passages, the others among the first `top` of each retriever."""
-    known = [q for q in questions if q.gold] if top else []
-    misses: dict[str, list[str]] = {q.id: [] for q in known}
-    for retriever in retrievers:
-        for start in range(0, len(known), BATCH):
-            batch = known[start : start + BATCH]
-            rankings = retriever.retrieve([Query(q.text, top_k=top) for q in batch])
-            for question, ranking in zip(batch, rankings, strict=True):
-                ids = misses[question.id]
-                ids += [id_ for id_ in ranking.ids if id_ not in question.gold and id_ not in ids]
-    return misses
 
 
 # --------------------------------------------------------------------------------------------------------- collecting
@@ -233,8 +210,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     roles = recorded_roles(config)
     config = replace(config, run=replace(config.run, root=own.out, name="run"))
     data = load_data_for(config, observer.on_note)
-    readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
-    index = open_index(readers, data.name, data.passages, observer.on_index)
+    index = open_index([config], data.name, data.passages, observer.on_index)
 
     def recorded(pipeline: Pipeline) -> Mapping[str, Any]:
         return ChainMap({role: RecordedRole(pipeline.roles[role], role) for role in roles}, pipeline.roles)  # type: ignore[arg-type]
@@ -248,10 +224,8 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     made = read_json(run / "meta.json")
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
-    miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
-    mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = TraceRows(index, name, data.name, source, teachers, mined)
+    maker = TraceRows(index, name, data.name, source, teachers)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):
@@ -301,8 +275,3 @@ def teacher(config: EvaluateConfig, role: str) -> str:
     impl = implementation(config.roles, role)
     model = settings.model or getattr(config.llm.part, "model", None) if impl == "prompted" else settings.path
     return f"{impl}:{model}" if model else impl
-
-
-def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]:
-    names = own.mine if own.mine_top and "verifier" in asked_roles(config) else ()
-    return [Choice(name, part_from_settings("retriever", name, {}, "mine")) for name in names]

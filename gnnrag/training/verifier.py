@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,7 +25,7 @@ from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pai
 from gnnrag.training.config import Count, TrainConfig
 from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, seen_of
+from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig
 from gnnrag.training.rows import VerifierRow
 
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -42,8 +41,6 @@ SUMMARY = (
 class CrossEncoderConfig:
     base: str = "embedded"  # an encoder or cross-encoder: the embedded MiniLM, a folder, or a name on the hub
     max_tokens: Annotated[int, Ge(16)] = 192  # of a pair; the longer part of it is cut first
-    # of LoRA (PEFT) on all linear layers, merged when it is saved; 0: all weights train
-    rank: Annotated[int, Ge(0)] = 0
 
 
 @dataclass
@@ -51,7 +48,7 @@ class RankingConfig:
     """What a step learns from: lists of a row's positives and negatives."""
 
     loss: Literal["lambda", "listnet"] = "lambda"  # LambdaLoss (NDCG-Loss2++), ListNet
-    negatives: Count = 4  # for each positive: the best of the pool first, then near misses that were mined
+    negatives: Count = 4  # for each positive: the best of the pool
     max_pairs: Annotated[int, Ge(2)] = 16  # of a list; positives first
 
 
@@ -72,10 +69,9 @@ class VerifierTraining(RowsTraining):
     def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> dict[str, Any]:
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
         config = self.config.network
-        whole = merged(model, config) if config.rank else model
-        whole.save_pretrained(str(folder), create_model_card=False)
+        model.save_pretrained(str(folder), create_model_card=False)
         write_tuned(folder, TunedRecord("verifier", KIND, base_record(config.base), asdict(config)))
-        count = sum(p.numel() for p in whole.parameters())
+        count = sum(p.numel() for p in model.parameters())
         return {"encoder": config.base, "parameters": count, "loss": self.config.ranking.loss}
 
     @cached_property
@@ -144,40 +140,13 @@ def open_base(config: CrossEncoderConfig) -> CrossEncoder:
             )
     except (OSError, ValueError) as error:
         raise ConfigError(f"network.base={config.base!r} cannot be loaded: {error}") from error
-    if config.rank:
-        from peft import LoraConfig
-
-        # `modules_to_save`: the head, which is new, trains whole, whichever of these names it has.
-        model.add_adapter(
-            LoraConfig(
-                r=config.rank,
-                lora_alpha=2 * config.rank,
-                target_modules="all-linear",
-                modules_to_save=["classifier", "score"],
-                task_type="SEQ_CLS",
-            )
-        )
     return model
-
-
-def merged(model: CrossEncoder, config: CrossEncoderConfig) -> CrossEncoder:
-    """Return the base with a trained adapter added to its weights."""
-    from peft import PeftModel
-
-    whole = open_base(CrossEncoderConfig(config.base, config.max_tokens)).to(model.device)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder, create_model_card=False)
-        bare: Any = whole[0].model
-        network: Any = PeftModel.from_pretrained(bare, folder)
-    whole[0].model = network.merge_and_unload()
-    return whole
 
 
 def judged(row: VerifierRow) -> tuple[list[tuple[str, str]], np.ndarray]:
     """Return the pairs of texts that the cross-encoder reads, and which the teacher selected, (len(pairs),) bool."""
-    seen = seen_of(row)
-    labels = np.array([passage.id in row.selected for passage in seen], dtype=bool)
-    return pairs_of(row.question, row.chain, [passage.passage for passage in seen]), labels
+    labels = np.array([passage.id in row.selected for passage in row.passages], dtype=bool)
+    return pairs_of(row.question, row.chain, [passage.passage for passage in row.passages]), labels
 
 
 def ranking_sample(row: VerifierRow) -> dict[str, Any] | None:

@@ -1,21 +1,20 @@
-"""A hub over HTTP on the loopback: what `huggingface_hub` asks for when it pushes a folder and pulls a snapshot."""
+"""A hub over HTTP on the loopback: what `huggingface_hub` asks for when it pulls a snapshot."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from tests.helpers.http_stub import running
 
 INFO = re.compile(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)")
 FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
-COMMIT = re.compile(r"/api/models/([^/]+/[^/]+)/commit/main")
 
 
 class HubServer(ThreadingHTTPServer):
@@ -25,14 +24,13 @@ class HubServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.commits: dict[str, dict[str, dict[str, bytes]]] = {}
         self.main: dict[str, str] = {}
-        self.asked: list[str] = []
         self.address = f"http://127.0.0.1:{self.server_port}"
 
-    def commit(self, repo: str, files: dict[str, bytes]) -> str:
-        known = self.commits.setdefault(repo, {})
-        whole = {**known.get(self.main.get(repo, ""), {}), **files}
-        name = hashlib.sha1(repr(sorted(whole.items())).encode()).hexdigest()
-        known[name], self.main[repo] = whole, name
+    def push(self, repo: str, folder: Path) -> str:
+        """Make the files of a folder the newest commit of a repository, and return its name."""
+        files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        name = self.main[repo] = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
+        self.commits.setdefault(repo, {})[name] = files
         return name
 
 
@@ -56,7 +54,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, hub = self.path.partition("?")[0], self.server
-        hub.asked.append(f"{self.command} {path}")
         if found := INFO.fullmatch(path):
             repo, what, revision = found.groups()
             commit = hub.main.get(repo, "") if revision == "main" else revision
@@ -71,24 +68,6 @@ class Handler(BaseHTTPRequestHandler):
         return self.reply_json({"error": "there is none"}, 404, X_Error_Code="RepoNotFound")
 
     do_HEAD = do_GET
-
-    def do_POST(self) -> None:
-        hub, body = self.server, self.rfile.read(int(self.headers["Content-Length"] or 0))
-        hub.asked.append(f"POST {self.path}")
-        if self.headers.get("Authorization") != "Bearer hf_test":
-            return self.reply_json({"error": "who are you?"}, 401)
-        if self.path == "/api/repos/create":
-            request = json.loads(body)
-            return self.reply_json({"url": f"{hub.address}/{request['organization']}/{request['name']}"})
-        if "/preupload/" in self.path:
-            names = [file["path"] for file in json.loads(body)["files"]]
-            files = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]
-            return self.reply_json({"files": files})
-        if found := COMMIT.fullmatch(self.path):
-            given = [row["value"] for row in map(json.loads, body.splitlines()) if row["key"] == "file"]
-            commit = hub.commit(found[1], {f["path"]: base64.b64decode(f["content"]) for f in given})
-            return self.reply_json({"commitUrl": f"{hub.address}/{found[1]}/commit/{commit}", "commitOid": commit})
-        return self.reply_json({})  # its check of a card
 
 
 def oid(body: bytes) -> str:

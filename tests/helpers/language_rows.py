@@ -76,8 +76,8 @@ def rival_row(number: int) -> ThoughtsRow:
 
 
 def verifier_row(number: int, **fields: Any) -> VerifierRow:
-    """Return a row with four passages seen and one mined, of which the teacher selected those of even number."""
-    passages = tuple(passage(number + i) for i in range(5))
+    """Return a row with four passages, of which the teacher selected those of even number."""
+    passages = tuple(passage(number + i) for i in range(4))
     chosen = [i + 1 for i in range(4) if (number + i) % 2 == 0]
     known = {
         "id": f"v{number}",
@@ -85,7 +85,6 @@ def verifier_row(number: int, **fields: Any) -> VerifierRow:
         "question_id": f"q{number}",
         "question": f"Where was the director of film {number} born?",
         "teacher": "toy",
-        "source": {"seen": 4},
         "passages": passages,
         "chain": f"film {number} - directed by - {NAMES[number % 12]}",
         "selected": tuple(passages[i - 1].id for i in chosen),

@@ -57,19 +57,18 @@ def make_verifier(root: Path) -> Path:
     return root
 
 
-def make_rows(count: int = 12, passages: int = 8, mined: int = 0) -> list[VerifierRow]:
+def make_rows(count: int = 12, passages: int = 8) -> list[VerifierRow]:
     """Return decisions: two passages of each are right, the one of the question's title and the one that it names."""
     rows = []
     for number in range(count):
         first, second = PLACES[number % 8], PLACES[(number * 3 + 1) % 8]
         second = second if second != first else PLACES[(number + 5) % 8]
         shown, other = [], f"{WORDS[number // 8 % 8]} " if number >= 8 else ""  # equal texts would be one question
-        for i in range(passages + mined):
+        for i in range(passages):
             title = (first, second)[i] if i < 2 else f"{WORDS[(number + i) % 8]} {WORDS[(i * 5) % 8]}"
             text = f"The {WORDS[i % 8]} of {second if i == 0 else 'the north'} is a {WORDS[(i + number) % 8]}."
-            score = None if i >= passages else round(1.0 - ((i * 3 + number) % passages) / passages, 4)
+            score = round(1.0 - ((i * 3 + number) % passages) / passages, 4)
             shown.append(ShownPassage(id=f"p{number}-{i}", title=title, text=text, score=score, cosine=0.1 * (i % 4)))
-        seen = sorted(shown[:passages], key=lambda p: -(p.score or 0.0))
         right = (f"p{number}-0", f"p{number}-1")
         rows.append(
             VerifierRow(
@@ -78,7 +77,7 @@ def make_rows(count: int = 12, passages: int = 8, mined: int = 0) -> list[Verifi
                 question_id=f"q{number}",
                 question=f"Where was the {other}poet of {first} born?",
                 teacher="oracle",
-                passages=(*seen, *shown[passages:]),
+                passages=tuple(sorted(shown, key=lambda p: -(p.score or 0.0))),
                 chain=f"{first} [1]\n{first} -> {second} -> {second} [2]",
                 selected=right,
                 gold=right,

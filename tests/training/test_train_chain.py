@@ -27,7 +27,7 @@ SMALL = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("chain")
-    write_rows(root / "a.jsonl", make_rows(12, mined=1))
+    write_rows(root / "a.jsonl", make_rows(12))
     return root
 
 

@@ -22,7 +22,7 @@ def written(path: Path, *lines: Any) -> Path:
 
 
 def test_rows_survive_writing_and_reading(tmp_path: Path) -> None:
-    verifier = ROW | {"selected": ["a"], "gold": ["a"], "chain": "c", "support": ["a"], "source": {"seen": 1}}
+    verifier = ROW | {"selected": ["a"], "gold": ["a"], "chain": "c", "support": ["a"], "source": {"chat": ["a"]}}
     thoughts = THOUGHT | {"round": 2, "earlier": ["e"], "pool": ["a"], "gold": ["b"]}
     for kind, data in ((VerifierRow, verifier), (ThoughtsRow, thoughts)):
         rows = [kind.model_validate(data)]

@@ -107,10 +107,9 @@ def reply_of(row: AnyRow) -> str:
 
 
 def shown(row: AnyRow) -> tuple[Passage, ...]:
-    """Return the passages that the role's chat shows: a verifier's row holds more, and mined ones behind them."""
+    """Return the passages that the role's chat shows: a verifier's row holds more."""
     passages = {passage.id: passage.passage for passage in row.passages}
-    ids = row.source.get("chat") or list(passages)[: row.source.get("seen", len(passages))]
-    return tuple(passages[id_] for id_ in ids)
+    return tuple(passages[id_] for id_ in row.source.get("chat") or passages)
 
 
 class Examples:
