@@ -6,6 +6,7 @@ relation vectors (R2, d).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -141,6 +142,12 @@ def _bags(x: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     return functional.embedding_bag(rows, flat, starts, mode="sum").view(-1, *x.shape[1:])
 
 
+def linear_of(linear: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
+    """Return `W [a || b || ...] + c` as `W_a a + W_b b + ... + c`: what is the same for many nodes is not repeated."""
+    first, *rest = zip(parts, linear.weight.split([part.shape[-1] for part in parts], dim=1), strict=True)
+    return sum((functional.linear(*each) for each in rest), functional.linear(*first, linear.bias))
+
+
 class RelationalLayer(nn.Module):
     """Aggregates messages and the boundary state, then applies linear map, norm, ReLU and residual.
 
@@ -159,5 +166,5 @@ class RelationalLayer(nn.Module):
     def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: SortedEdges, owner: Tensor | None) -> Tensor:
         """Return the next states, (N, B, d); `rel` comes from `relation_projection`; see `RelationalConv`."""
         received = self.conv(x, rel, boundary, edges, owner)
-        out = functional.relu(self.layer_norm(self.linear(torch.cat([x, received], dim=-1))))
+        out = functional.relu(self.layer_norm(linear_of(self.linear, (x, received))))
         return out + x if self.shortcut else out

@@ -20,7 +20,7 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.edges import GraphBatch, SortedEdges
-from gnnrag.gnn.layers import RelationalLayer
+from gnnrag.gnn.layers import RelationalLayer, linear_of
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,17 @@ class QueryGNN(nn.Module):
         extras = self._extras(batch)
         boundary = batch.seeds[..., None].to(q.dtype) * batch.to_nodes(q)
         if self.has_early:
-            boundary = self.early_out(functional.relu(self.early_in(torch.cat([boundary, *extras], dim=-1))))
+            boundary = self.early_out(functional.relu(linear_of(self.early_in, (boundary, *extras))))
         hidden = self._propagate(batch, boundary, rels)
-        asked = batch.to_nodes(q).expand(*boundary.shape[:2], -1)
-        out = self.head_in(torch.cat([*hidden, asked, *(extras if self.has_late else [])], dim=-1))
+        out = linear_of(self.head_in, (*hidden, batch.to_nodes(q), *(extras if self.has_late else ())))
         return self.head_out(functional.relu(out)).squeeze(-1)
 
     def _extras(self, batch: GraphBatch) -> list[Tensor]:
-        """Return what the nodes have besides their states: of their texts, (N, B, d), and features, (N, B, K)."""
-        shape, extras = batch.seeds.shape, []
+        """Return what the nodes have besides their states: of their texts, (N, 1, d), and features, (N, B, K)."""
+        extras = []
         if hasattr(self, "node_mlp"):
             texts = None if batch.node_vectors is None else self.node_mlp(batch.node_vectors)[:, None]
-            extras.append(batch.seeds.new_zeros(*shape, self.config.dim) if texts is None else texts.expand(*shape, -1))
+            extras.append(batch.seeds.new_zeros(1, 1, self.config.dim) if texts is None else texts)
         if self.config.features and batch.features is not None:
             extras.append(batch.features)
         return extras

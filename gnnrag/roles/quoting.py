@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -39,6 +39,7 @@ _LEANING = re.compile(
     r"as a result|at this|at these|after (?:this|that)|during (?:this|these))\b",
     re.IGNORECASE,
 )
+_ANNOUNCING = re.compile(r"\b(?:below|following|as follows)\b|:$")
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
 _QUESTION = re.compile(r"[?？؟፧՞][\"'”’)\]*]*$")
@@ -67,9 +68,13 @@ def statements(text: str) -> tuple[Statement, ...]:
             position += 1
             continue
         for sentence in split_sentences(block):
-            for part in _unglued(" ".join(sentence.split())):
-                if _is_statement(part) and (_VERB.search(part) or not is_english):
+            parts = _unglued(" ".join(sentence.split()))
+            for n, part in enumerate(parts, start=1):  # all but the last lack their full stop
+                is_statement = _is_statement(part, ends=n < len(parts) and count_words(part) >= TERSE)
+                if is_statement and (_VERB.search(part) or not is_english):
                     stated.append(Statement(part, position, leans=bool(_LEANING.match(part))))
+                elif stated and _announces(stated[-1], position, part):
+                    stated[-1] = replace(stated[-1], text=f"{stated[-1].text} {part}", position=position)
                 position += 1
     return tuple(stated)
 
@@ -99,11 +104,17 @@ def _unglued(sentence: str) -> list[str]:
     return [sentence[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(sentence)], strict=True)]
 
 
-def _is_statement(text: str) -> bool:
+def _announces(one: Statement, position: int, text: str) -> bool:
+    """Tell whether a statement says that a list follows, and `text`, which is no statement, stands right behind it."""
+    is_next = one.position == position - 1 and count_words(one.text) + count_words(text) <= MOST_WORDS
+    return is_next and bool(_ANNOUNCING.search(one.text))
+
+
+def _is_statement(text: str, ends: bool) -> bool:
     parts = text.split()
     return (
         LEAST_WORDS <= count_words(text) <= MOST_WORDS
-        and bool(ENDING.search(text))
+        and (ends or bool(ENDING.search(text)))
         and not _QUESTION.search(text)
         and bool(_START.match(text))
         and sum(w[:1].isupper() for w in parts) <= 0.6 * len(parts)
@@ -119,6 +130,8 @@ SAMPLED = 5_000  # most passages in which the frequencies of words are counted
 REDUNDANCY = 0.5  # weight of a statement's likeness to those chosen already
 ALIKE = 0.7  # share of common words from which on a statement is a repetition
 WEAKEST = 0.7  # least fit of a further statement, as a share of the best one's
+WEAKEST_LONG = 0.5  # the same in a long answer, where statements below WEAKEST come after all others
+FEW_WORDS = 60  # most words of statements that are quoted in place of an unsure short answer
 
 
 @dataclass(frozen=True)
@@ -169,8 +182,12 @@ class Quoter:
         confidence = sureness_of(best)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
-        chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
-        shown = in_order([units[i] for i in chosen])
+        if task.style == "long":
+            chosen = choose(units, fits, task.words, WEAKEST_LONG)
+        else:
+            chosen = [int(fits.argmax())] if task.style else choose(units, fits, FEW_WORDS, WEAKEST)
+        groups = [i for i in chosen if fits[i] >= WEAKEST * best], [i for i in chosen if fits[i] < WEAKEST * best]
+        shown = list(dict.fromkeys(one for group in groups for one in in_order([units[i] for i in group])))
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = with_marks((one.text, (n + 1,)) for n, one in shown)
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
@@ -217,8 +234,11 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
     return units
 
 
-def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
-    """Return the units to quote, best first: at most `words` words in all, whatever the length of the first."""
+def choose(units: Sequence[Unit], fits: np.ndarray, words: int, weakest: float) -> list[int]:
+    """Return the units to quote, best first: at most `words` words in all, whatever the length of the first.
+
+    `weakest`: least fit of a further unit, as a share of the best one's.
+    """
     best = float(fits.max())
     nearest, left = np.zeros(len(units)), list(range(len(units)))
     chosen: list[int] = []
@@ -231,13 +251,12 @@ def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:
             nearest[i] = max(nearest[i], similarity(units[i].stems, units[at].stems))
         left = [
             i for i in left
-            if i != at and nearest[i] < ALIKE and fits[i] >= WEAKEST * best and count_words(units[i].text) <= room
+            if i != at and nearest[i] < ALIKE and fits[i] >= weakest * best and count_words(units[i].text) <= room
         ]  # fmt: skip
     return chosen
 
 
 def in_order(units: Sequence[Unit]) -> list[tuple[int, Statement]]:
     """Return distinct (passage, statement): the best unit's, then others of its passage, then the other passages'."""
-    first, *rest = units
-    rest = sorted(rest, key=lambda unit: (unit.passage != first.passage, unit.passage, unit.said[-1].position))
-    return list({one.text: (unit.passage, one) for unit in (first, *rest) for one in unit.said}.values())
+    rest = sorted(units[1:], key=lambda unit: (unit.passage != units[0].passage, unit.passage, unit.said[-1].position))
+    return list({one.text: (unit.passage, one) for unit in (*units[:1], *rest) for one in unit.said}.values())

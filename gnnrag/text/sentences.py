@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from textwrap import shorten
 
 import numpy as np
@@ -239,12 +240,5 @@ def _unit_rows(bags: Sequence[Sequence[str]]) -> np.ndarray:
 
 
 def _cut(text: str, words: int) -> str:
-    kept = text
-    pieces = text.split()
-    while count_words(kept) > words:
-        if len(pieces) > 1:
-            pieces.pop()
-            kept = " ".join(pieces)
-        else:  # no spaces to cut at
-            kept = kept[:-1]
-    return kept.rstrip() + "…"
+    *_, last = islice(_WORD.finditer(text), words)
+    return f"{text[: last.end()]}…"

@@ -53,7 +53,6 @@ LIKELIEST = "likeliest span"  # the thought of an answer that the network found
 COMPARED = 0.7  # least confidence of a comparison that is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # least confidence of a name that replaces its description
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read to find their names
-FEW_WORDS = 60  # most words of sentences that are quoted in place of an unsure answer
 
 
 @lru_cache(maxsize=2)  # the indexes of a server share the network
@@ -239,7 +238,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         stated = {i: answer for i, answer in answers.items() if answer.text or tasks[i].style == "short"}
         # A few sentences are quoted in place of an answer that is not sure.
         asked = {
-            i: replace(task, style="long", words=FEW_WORDS) if i in answers else replace(task, style=styles[i])
+            i: task if i in answers else replace(task, style=styles[i])
             for i, task in enumerate(tasks)
             if i not in stated
         }

@@ -219,17 +219,11 @@ def bridges(question: str, reading: Reading) -> list[str]:
 
 
 # ----------------------------------------------------------------------------------------------- features of candidates
+# Kinds of spans that fit a type of answer; any other type is that of a name.
 _FITS: dict[str, tuple[str, ...]] = {
-    "person": ("name",),
-    "place": ("name",),
-    "date": ("date", "year"),
-    "year": ("year",),
-    "number": ("number",),
-    "country": ("name",),
-    "language": ("name",),
-    "name": ("name",),
-    "phrase": ("words", "name", "number"),
-}
+    "date": ("date", "year"), "year": ("year",), "number": ("number",), "phrase": ("words", "name", "number"),
+    "yes_no": (),
+}  # fmt: skip
 _NEAR = 8  # words on each side that surround a candidate
 _COUNTED = re.compile(r"(?i:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|once|twice)\b")
 
@@ -278,7 +272,7 @@ class Asked:
             "in_question": float(f" {folded} " in f" {fold(self.question)} "),
             "other_words": len(own - self.stems) / max(1, len(own)),
             "same_as_title": float(folded in self.reading.titles),
-            "fits": float(kind in _FITS.get(self.type, ())),
+            "fits": float(kind in _FITS.get(self.type, ("name",))),
             "kind_words": float(kind == "words"),
             "kind_number": float(kind == "number"),
         }
