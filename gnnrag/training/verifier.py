@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -41,6 +42,8 @@ SUMMARY = (
 class CrossEncoderConfig:
     base: str = "embedded"  # an encoder or cross-encoder: the embedded MiniLM, a folder, or a name on the hub
     max_tokens: Annotated[int, Ge(16)] = 192  # of a pair; the longer part of it is cut first
+    # of LoRA (PEFT) on all linear layers, merged when it is saved; 0: all weights train
+    rank: Annotated[int, Ge(0)] = 0
 
 
 @dataclass
@@ -69,9 +72,10 @@ class VerifierTraining(RowsTraining):
     def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> dict[str, Any]:
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
         config = self.config.network
-        model.save_pretrained(str(folder), create_model_card=False)
+        whole = merged(model, config) if config.rank else model
+        whole.save_pretrained(str(folder), create_model_card=False)
         write_tuned(folder, TunedRecord("verifier", KIND, base_record(config.base), asdict(config)))
-        count = sum(p.numel() for p in model.parameters())
+        count = sum(p.numel() for p in whole.parameters())
         return {"encoder": config.base, "parameters": count, "loss": self.config.ranking.loss}
 
     @cached_property
@@ -140,7 +144,33 @@ def open_base(config: CrossEncoderConfig) -> CrossEncoder:
             )
     except (OSError, ValueError) as error:
         raise ConfigError(f"network.base={config.base!r} cannot be loaded: {error}") from error
+    if config.rank:
+        from peft import LoraConfig
+
+        # `modules_to_save`: the head, which is new, trains whole, whichever of these names it has.
+        model.add_adapter(
+            LoraConfig(
+                r=config.rank,
+                lora_alpha=2 * config.rank,
+                target_modules="all-linear",
+                modules_to_save=["classifier", "score"],
+                task_type="SEQ_CLS",
+            )
+        )
     return model
+
+
+def merged(model: CrossEncoder, config: CrossEncoderConfig) -> CrossEncoder:
+    """Return the base with a trained adapter added to its weights."""
+    from peft import PeftModel
+
+    whole = open_base(CrossEncoderConfig(config.base, config.max_tokens)).to(model.device)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, create_model_card=False)
+        bare: Any = whole[0].model
+        network: Any = PeftModel.from_pretrained(bare, folder)
+    whole[0].model = network.merge_and_unload()
+    return whole
 
 
 def judged(row: VerifierRow) -> tuple[list[tuple[str, str]], np.ndarray]:

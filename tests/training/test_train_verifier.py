@@ -81,9 +81,9 @@ def test_what_has_ended_is_not_trained_again_nor_taken_for_another(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["trainer.load_best_model_at_end=false"]])
+@pytest.mark.parametrize("more", [[], ["network.rank=2", "trainer.load_best_model_at_end=false"]])
 def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(folder: Path, trained: Path, more: list[str]) -> None:
-    name = "last" if more else "killed"
+    name = "lora" if more else "killed"
     if more:
         assert call(folder, "run.name=whole", *more) == 0
         trained = folder / "runs" / "whole"
