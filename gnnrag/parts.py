@@ -8,7 +8,7 @@
         def retrieve(self, queries): ...
 
 The settings `retriever=title_match retriever.least=0.6` then choose it. A part of another package is named by its
-import path, `retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
+import path, `retriever=my.package:TitleMatch`.
 
 Three steps lead from a name to a working part, and `build` does all three. `find_class` imports the class. Then
 `from_settings` checks the settings and makes an instance. Then `set_up` gives it the objects that it works on (`index`,
@@ -23,7 +23,6 @@ import pkgutil
 import typing
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -117,8 +116,6 @@ def find_class(kind: str, name: str, where: str = "") -> type:
         return _imported(kind, name)
     if has_class(kind, name):
         return _PARTS[kind, name]
-    if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
-        return _imported(kind, point.value)
     known = names(kind)  # imports all modules: one module of language models holds several parts
     if name not in known:
         job, dot, form = name.rpartition(".")

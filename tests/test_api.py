@@ -58,15 +58,14 @@ def test_a_name_that_the_package_lacks() -> None:
         _ = gnnrag.Indx  # type: ignore[attr-defined]
 
 
-def test_an_answer_has_its_sources_hops_and_trace(index: Index, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_has_its_sources_and_trace(index: Index, capsys: pytest.CaptureFixture[str]) -> None:
     answer = index.ask(QUESTION, method="bdtr", retriever="chg")
     assert answer.error is None and answer.text == "Andrei Tarkovsky" and str(answer) == answer.text
     assert [(c.passage, c.supported) for c in answer.citations] == [("solaris.txt#1", True)]
     assert answer.citations[0].sentence == "Solaris was directed by Andrei Tarkovsky."
-    assert answer.hops[0].query == QUESTION and answer.hops[0].round == 0
-    assert answer.hops[0].found[0] == "solaris.txt#1"
     assert answer.context[0].id == answer.ranking[0] and answer.usage["llm_calls"] == 0
     assert answer.generation == index.generation and answer.trace[0]["event"] == "query"
+    assert answer.trace[0]["text"] == QUESTION and answer.trace[0]["ranking"]["ids"][0] == "solaris.txt#1"
     assert json.loads(json.dumps(answer.to_dict()))["text"] == answer.text
     assert capsys.readouterr() == ("", "")
 

@@ -1,13 +1,12 @@
-"""Write rows that language models and verifiers train on, or compose questions of several hops, from data sets alone.
+"""Write rows that language models train on, or compose questions of several hops, from data sets alone.
 
 python training/make_rows.py reader out=traces/reader/rows.jsonl sets.squad.path=data/squad sets.squad.split=train
 python training/make_rows.py thoughts out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
-python training/make_rows.py verifier out=traces/verifier.jsonl sets.wice.path=data/wice sets.wice.split=train
 python training/make_rows.py questions out=runs/joined sets=[data/squad,data/2wiki-train]
 
 reader: gold passages among others, or, `unanswerable` of the rows, only others. thoughts: a row for each step of
-questions with sub-questions, decompositions or trajectories, the passages of the steps before it. verifier: claims with
-verdicts. Settings: gnnrag/training/made_rows.py.
+questions with sub-questions, decompositions or trajectories, the passages of the steps before it. Settings:
+gnnrag/training/made_rows.py.
 
 questions: the sets joined into one corpus, with questions of two and three hops composed of their single ones, as in
 MuSiQue: a name in one gives way to another whose answer it is. The folder is a set like any other
@@ -32,7 +31,6 @@ from gnnrag.training.rows import plain_rows
 MAKERS: dict[str, tuple[type[Any], Callable[[Any, Counter[str]], Iterator[Any]]]] = {
     "reader": (made_rows.ReaderRowsConfig, made_rows.reader_rows),
     "thoughts": (made_rows.ThoughtsRowsConfig, made_rows.thoughts_rows),
-    "verifier": (made_rows.VerifierRowsConfig, made_rows.verifier_rows),
 }
 
 

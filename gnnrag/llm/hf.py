@@ -94,6 +94,8 @@ class RowSampler:
         self._matchers = [None if schema is None else model.matcher(schema) for schema in schemas]
 
     def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        import torch
+
         for at, (job, matcher) in enumerate(zip(self.jobs, self._matchers, strict=True)):
             said = ids[at, self.start :]
             if job.part.presence_penalty:
@@ -103,21 +105,11 @@ class RowSampler:
                     matcher.accept_token(int(said[-1]))
                 self.model.mask(matcher, scores[at : at + 1])
             if job.request.temperature:
-                token = self._draw(scores[at], at)
+                chance = torch.softmax(scores[at].float() / job.request.temperature, -1).cpu()
+                token = int(torch.multinomial(chance, 1, generator=self._noise[at]))
                 scores[at] = float("-inf")
                 scores[at, token] = 0.0
         return scores
-
-    def _draw(self, scores: torch.Tensor, at: int) -> int:
-        """Draw a token by scores [vocabulary], from the smallest set of tokens with probability `top_p`."""
-        import torch
-
-        job = self.jobs[at]
-        chance = torch.softmax(scores.float() / (job.request.temperature or 1.0), -1)
-        chance, tokens = chance.sort(descending=True, stable=True)
-        total = chance.where(chance.cumsum(-1) - chance < job.part.top_p, 0.0).cumsum(-1)
-        number = torch.rand((), generator=self._noise[at]).to(total.device) * total[-1]
-        return int(tokens[torch.searchsorted(total, number, right=True).clamp(max=len(tokens) - 1)])
 
 
 class HFModel(Engine):

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, GnnragError, LLMError
@@ -272,10 +272,8 @@ class LocalModel(Backend):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
     context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
     temperature: Annotated[float, Ge(0)] = 0.0
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
-    structured: Literal["auto", "off"] = "auto"  # auto: held to the schema where possible
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
     template_options: dict[str, Any] = field(default_factory=dict)  # variables of the template: enable_thinking, ...
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
@@ -295,8 +293,6 @@ class LocalModel(Backend):
     @cached_property
     def is_constrained(self) -> bool:
         """Whether replies are held to the schema of a request; else only the parsers look."""
-        if self.structured == "off":
-            return False
         is_installed = find_spec(self.grammar) is not None
         if not is_installed:
             logger.warning("%s: replies are not held to a schema, only parsed (no %s)", self.model, self.grammar)
@@ -305,7 +301,7 @@ class LocalModel(Backend):
     @property
     def identity(self) -> Mapping[str, Any]:
         """A digest of the weights, which changes if they are trained in place, and all that shapes prompt and reply."""
-        names = ("dtype", "context", "temperature", "top_p", "presence_penalty", "seed", "chat", "template_options")
+        names = ("dtype", "context", "temperature", "presence_penalty", "seed", "chat", "template_options")
         known = {"type": self.name, "model": self.files.name, "weights": self.files.fingerprint}
         return {**known, "schema": self.is_constrained, **{name: getattr(self, name) for name in names}}
 

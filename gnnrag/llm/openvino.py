@@ -57,7 +57,7 @@ class Pipeline(Engine):
         config.stop_token_ids, config.max_new_tokens = self._ends, job.request.max_tokens
         request, config.presence_penalty = job.request, job.part.presence_penalty
         if request.temperature:
-            config.do_sample, config.temperature, config.top_p = True, request.temperature, job.part.top_p
+            config.do_sample, config.temperature = True, request.temperature
             config.rng_seed = (request.seed or 0) % _SEEDS
         if request.stop:
             config.stop_strings, config.include_stop_str_in_output = {*request.stop}, True

@@ -1,4 +1,4 @@
-"""What a question gave, for a person or a program to read: the answer, its sources, the hops, the trace."""
+"""What a question gave, for a person or a program to read: the answer, its sources, the trace."""
 
 from __future__ import annotations
 
@@ -30,22 +30,10 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """One query of one round (0-based) with the best passages that it found: at most `FOUND` ids, best first."""
-
-    round: int
-    origin: str  # question, fast, slow, ...: where the query came from
-    query: str
-    found: tuple[str, ...]
-    retriever: str | None = None  # None: the run's own
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     question: str
     text: str  # empty where no answer was found; a long answer marks its statements, as in `it is given [2].`
     citations: tuple[Citation, ...]
-    hops: tuple[Hop, ...]
     context: tuple[Passage, ...]  # what was read, best first
     ranking: tuple[str, ...]  # all ids that were found, best first
     trace: tuple[Mapping[str, Any], ...]  # everything that happened, in order, as JSON data
@@ -72,7 +60,6 @@ class Answer:
         return asdict(self)
 
 
-FOUND = 3  # passages of a hop
 _MARK = re.compile(r"\[(\d{1,4}(?:, \d{1,4})*)\]")
 
 
@@ -85,7 +72,6 @@ def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[
         question,
         text,
         cited,
-        tuple(hop for event in events if (hop := hop_of(event))),
         context,
         prediction.ranking,
         tuple(events),
@@ -97,14 +83,6 @@ def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[
         read.get("confidence") or None,
         "none" if not text else "quoted" if read.get("thought") == QUOTED else "stated",
     )
-
-
-def hop_of(event: Mapping[str, Any]) -> Hop | None:
-    """Return an event of a trace as a hop; None where it is no query."""
-    if event["event"] != "query":
-        return None
-    best = tuple(event["ranking"]["ids"][:FOUND])
-    return Hop(event["round"], event["origin"], event["text"], best, event["retriever"])
 
 
 def _cited(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from transformers import PrinterCallback
 
 from gnnrag.config import read_yaml, to_plain
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.io import digest, read_json, write_json
+from gnnrag.io import digest, read_json, write_folder, write_json
 from gnnrag.roles.tuned.checkpoint import RECORD
 from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
@@ -149,11 +148,11 @@ class Training(ABC):
             for name, value in row.items()
             if name.startswith("eval_") and not name.endswith(IGNORED)
         }
-        fitted: dict[str, Any] = {"step": step, "validation": metrics, "card": {}}
-        run.save_folder("best", lambda folder: fitted["card"].update(self.keep(trainer, folder)))
-        run.write(FITTED, fitted)
+        fitted: dict[str, Any] = {"step": step, "validation": metrics}
+        if run.is_main:
+            write_json(run.path / FITTED, fitted | {"card": write_folder(self.best, partial(self.keep, trainer))})
         self.context.accelerator.wait_for_everyone()
-        return fitted
+        return read_json(run.path / FITTED)  # type: ignore[no-any-return]
 
     @abstractmethod
     def report(self) -> tuple[Report, dict[str, Any]]:
@@ -162,18 +161,17 @@ class Training(ABC):
         Every process gets all rows, and facts for the record of the checkpoint.
         """
 
-    def finish(self, card: Mapping[str, Any], facts: Mapping[str, Any], folder: Path) -> None:
-        """Write the kept checkpoint with the facts of its training, the questions that shaped it, and its card."""
-        shutil.copytree(self.best, folder, dirs_exist_ok=True)
-        record = read_json(folder / self.record)
-        write_json(folder / self.record, record | {"facts": record["facts"] | facts})
-        write_seen(folder, self.seen)
+    def finish(self, card: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Write the facts of a training beside the kept weights, the questions that shaped them, and the card."""
+        record = read_json(self.best / self.record)
+        write_json(self.best / self.record, record | {"facts": record["facts"] | facts})
+        write_seen(self.best, self.seen)
         made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
         shown = {**card, "steps": facts["step"], "commit": code_version(), **made}
         own = {"title": self.title, "summary": self.summary, "notes": self.run.notes, "licence": self.run.licence}
         data = ModelCardData(library_name="gnnrag")
         made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=self.sizes(), record=facts, **own)
-        made_card.save(folder / "README.md")
+        made_card.save(self.best / "README.md")
 
     def sizes(self) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, with its `facts_of`, for the card."""
@@ -208,7 +206,8 @@ def train(path: Path, training: Training) -> Report | None:
     _refuse_seen(training)
     run = TrainingRun(path, training.settings, training.inputs, training.run.fresh, accelerator.is_main_process)
     accelerator.wait_for_everyone()
-    run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
+    if run.is_main:
+        write_json(path / "folds.json", {name: parts.plain() for name, parts in training.parts.items()})
     shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
     is_tracked = accelerator.is_main_process and training.run.tracking != "off"
@@ -222,7 +221,8 @@ def train(path: Path, training: Training) -> Report | None:
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
         made = {"inputs": training.inputs, "commit": code_version(), "seed": training.config.seed}
         card = fitted.pop("card")
-        run.save_folder("best", partial(training.finish, card, {**fitted, **facts, "report": metrics, **made}))
+        if run.is_main:
+            training.finish(card, {**fitted, **facts, "report": metrics, **made})
         if tracker:
             tracker.finish({**fitted, **metrics})
         return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 
 from gnnrag import __version__
 from gnnrag.errors import ConfigError
-from gnnrag.io import remove, write_atomic, write_folder, write_json, write_jsonl
+from gnnrag.io import remove, write_atomic, write_json, write_jsonl
 from gnnrag.parts import from_settings
 from gnnrag.run.rundir import check_same, code_version, lock_run
 from gnnrag.run.tracking import Tracker
@@ -66,15 +66,6 @@ class TrainingRun:
             write_jsonl(self.path / "metrics.jsonl", rows)
             if self.tracker:
                 self.tracker.log({k: v for k, v in rows[-1].items() if k != "step"}, rows[-1]["step"])
-
-    def write(self, name: str, data: Any) -> None:
-        if self.is_main:
-            write_json(self.path / name, data)
-
-    def save_folder(self, name: str, write: Callable[[Path], None]) -> None:
-        """Write a folder of the run; one that was there is replaced when the new one is whole."""
-        if self.is_main:
-            write_folder(self.path / name, write)
 
     def close(self) -> None:
         self._lock.close()

@@ -1,6 +1,6 @@
-"""Training rows from data sets alone: from the sub-questions, trajectories, verdicts and answers that they record.
+"""Training rows from data sets alone: from the sub-questions, trajectories and answers that they record.
 
-`steps_of` and `verdicts_of` read the formats of these records, which are by people or by language models. They stand in
+`steps_of` reads the formats of these records, which are by people or by language models. They stand in
 `Question.extra`, under the keys of the data set's file.
 """
 
@@ -22,7 +22,7 @@ from gnnrag.session import normalised
 from gnnrag.text.subqueries import fill
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import draw
-from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, VerifierRow
+from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow
 from gnnrag.types import Passage, Question
 
 TRIES = 20  # draws for each passage that is to be shown, so that enough are not gold
@@ -44,13 +44,6 @@ class ThoughtsRowsConfig(MadeRowsConfig):
     shown: Annotated[int, Ge(1)] = 2
     words: Annotated[int, Ge(1)] = 60  # most words of a passage: what is learned is to read its beginning
     asked: Share = 0.5  # share of later steps that list the queries before them as asked already
-
-
-@dataclass
-class VerifierRowsConfig(MadeRowsConfig):
-    """Rows of a verifier: a claim with the passage that was judged, among others."""
-
-    words: Annotated[int, Ge(1)] = 200  # most words of a passage
 
 
 @dataclass
@@ -195,41 +188,6 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
                         slow=thoughts.slow,
                         gold=question.gold,
                     )
-
-
-# ----------------------------------------------------------------------------------------------------------- verifiers
-def verdicts_of(question: Question) -> list[tuple[str, str, bool]]:
-    """Return (judge, passage id, whether it supports the claim, in part or whole) of each verdict on a claim (WiCE).
-
-    The answer of a claim is the verdict of people; `trace` has the passages, with the judgements of language models.
-    """
-    trace: Sequence[Any] = question.extra.get("trace") or ()
-    labels = [(one["passage"], "people", question.answers[0]) for one in trace if question.answers]
-    for one in trace:
-        labels += [(one["passage"], judge, verdict["label"]) for judge, verdict in one["judgements"].items()]
-    return [(judge, id_, label in ("supported", "partially_supported")) for id_, judge, label in labels]
-
-
-def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator[VerifierRow]:
-    """Yield a row for each verdict on a claim; `dropped` counts the questions without one."""
-    for name, data, passages in opened(config):
-        for question in data.questions:
-            verdicts = verdicts_of(question) if question.type == "claim" else []
-            dropped["without a verdict"] += not verdicts
-            is_supported = {id_: supports for judge, id_, supports in verdicts if judge == "people"}
-            for judge, id_, supports in verdicts:
-                key = f"{name}/{question.id}/{id_}/{judge}"
-                every = {id_: passages[id_], **others(question, data.passages, config.shown - 1, "verdicts")}
-                order = sorted(every, key=lambda one: draw(f"{key}/{one}", "verdicts/order"))
-                shown = [cut(every[one], config.words) for one in order]
-                yield VerifierRow(
-                    **common(key, name, question, shown),
-                    teacher=judge,
-                    source={"type": question.type},
-                    chain=question.text,
-                    selected=(id_,) if supports else (),
-                    gold=(id_,) if is_supported.get(id_) else (),
-                )
 
 
 # ------------------------------------------------------------------------------------------------------------- readers

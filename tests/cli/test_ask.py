@@ -42,7 +42,7 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     assert "LLM calls: 0" in lines[-1]
     assert call([QUESTION, *arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert {"text", "hops", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
+    assert {"text", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
     assert data["context"][0].keys() == {"id", "title", "text", "place", "metadata"} and len(data["ranking"]) == 20
     assert data["citations"][0]["passage"] == "sample-0"

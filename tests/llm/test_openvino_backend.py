@@ -77,17 +77,15 @@ def test_it_says_what_transformers_says_alone_and_in_a_batch(backend: OpenVINO, 
 
 
 def test_sampling_depends_on_the_request_alone(file: Path, backend: OpenVINO) -> None:
-    hot = openvino(file, temperature=1.0, top_p=0.9)
+    hot = openvino(file, temperature=1.0)
     assert hot.thread is backend.thread, "one copy of the weights"
     mixed = [request(TEXTS[0]), request(TEXTS[0], temperature=0.0), request(TEXTS[0], seed=1)]
     first, greedy, seeded = texts(ask(hot, *mixed))
     assert len({first, greedy, seeded}) == 3 and greedy == texts(ask(backend, request(TEXTS[0])))[0]
     assert texts(ask(hot, mixed[2], mixed[0])) == [seeded, first]
-    narrow = openvino(file, temperature=1.0, top_p=1e-6)
-    assert texts(ask(narrow, request(TEXTS[0]))) == [greedy]
     again = openvino(file, presence_penalty=-1.5)
     assert texts(ask(again, request(TEXTS[0]))) != [greedy]
-    assert len({json.dumps(dict(b.identity)) for b in (backend, hot, narrow, again)}) == 4
+    assert len({json.dumps(dict(b.identity)) for b in (backend, hot, again)}) == 3
 
 
 def test_stop_strings_and_the_end_token_end_a_reply(backend: OpenVINO, folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`training/make_rows.py`: rows of thoughts and verdicts in every form that sets record them in; what gives none."""
+"""`training/make_rows.py`: rows of thoughts in every form that sets record them in; what gives none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.errors import DataError
 from gnnrag.training.language.data import reply_of
-from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.rows import ThoughtsRow, read_rows
 from training.make_rows import main
 
 TITLES = ("Solaris", "Andrei Tarkovsky", "Paris", "Oslo", "Rome")
@@ -90,14 +90,3 @@ def test_every_form_of_steps_gives_rows(
 def test_what_went_wrong_teaches_nothing(tmp_path: Path, fields: dict) -> None:
     with pytest.raises(DataError, match="toy"):
         main("thoughts", *write_set(tmp_path / "set", {**PLAIN, **fields}))
-
-
-def test_verdicts_are_rows_of_people_and_of_models(tmp_path: Path) -> None:
-    verdicts = {"gpt-4": {"label": "not_supported"}, "gpt-3.5": {"label": "partially_supported"}}
-    claim = {**PLAIN, "type": "claim", "answers": ["supported"], "trace": [{"passage": "p0", "judgements": verdicts}]}
-    main("verifier", *write_set(tmp_path / "set", claim), "shown=3")
-    rows = {row.teacher: row for row in read_rows(tmp_path / "set" / "rows.jsonl", VerifierRow)}
-    assert {name: row.selected for name, row in rows.items()} == {"people": ("p0",), "gpt-4": (), "gpt-3.5": ("p0",)}
-    assert all(
-        row.gold == ("p0",) and len(row.passages) == 3 and row.chain == PLAIN["question"] for row in rows.values()
-    )
