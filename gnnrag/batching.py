@@ -48,12 +48,16 @@ class MicroBatcher(Generic[ItemT, ResultT]):
             self._waiting += zip(items, futures, strict=True)
             begins, self._is_at_work = bool(items) and not self._is_at_work, self._is_at_work or bool(items)
         if begins:  # soon, so that every question that is ready puts its queries in
-            asyncio.get_running_loop().call_soon(lambda: self._thread.submit(self._work))
+            asyncio.get_running_loop().call_soon(self._begin)
         results = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
         return cast(list[ResultT], results)
+
+    def _begin(self) -> None:
+        with self._lock:  # `close` may be changing the thread
+            self._thread.submit(self._work)
 
     def _work(self) -> None:
         time.sleep(self.window_s)
@@ -68,8 +72,8 @@ class MicroBatcher(Generic[ItemT, ResultT]):
                 future.set_result(result)
         with self._lock:
             self._is_at_work = bool(self._waiting)
-        if self._is_at_work:
-            self._thread.submit(self._work)
+            if self._is_at_work:
+                self._thread.submit(self._work)
 
     def _run(self, items: list[ItemT]) -> list[ResultT | Exception]:
         try:
@@ -88,5 +92,6 @@ class MicroBatcher(Generic[ItemT, ResultT]):
 
     def close(self) -> None:
         """Let the thread end once its current batch is done; a later call starts another."""
-        self._thread.shutdown(wait=False)
-        self._thread = ThreadPoolExecutor(max_workers=1)
+        with self._lock:
+            self._thread.shutdown(wait=False)
+            self._thread = ThreadPoolExecutor(max_workers=1)

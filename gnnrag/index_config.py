@@ -69,6 +69,8 @@ class ExtractConfig:
     types: list[str] | None = None  # prompted: allowed entity types; null: those of the format
     language: str = "English"  # prompted: of descriptions
     max_failed: float = 0.02  # prompted: a build in which a larger share of passages fails ends with an error
+    # offline: terms and names are joined that stand in a sentence, not titles and phrases; auto: where titles name few
+    terms: Literal["auto", "off", "on"] = "auto"
 
     @property
     def is_kb(self) -> bool:

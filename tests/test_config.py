@@ -81,7 +81,7 @@ def test_a_missing_file_and_a_folder(tmp_path):
 
 
 def test_yaml_words_for_switches_are_texts_where_texts_are_wanted():
-    assert load("run.tracking=off").run.tracking == "off"
+    assert load("index.extract.terms=off").index.extract.terms == "off"
 
 
 def test_a_resolved_config_loads_again():

@@ -12,7 +12,7 @@ def make_extractor(config: ExtractConfig) -> Extractor:
     from gnnrag.extract.rules import OfflineExtractor
 
     if config.method == "offline":
-        return OfflineExtractor()
+        return OfflineExtractor(config)
     if config.method == "facts":
         return FactsExtractor()
     return (KnowledgeBaseExtractor if config.method == "kb" else PrecomputedExtractor)(config)

@@ -63,6 +63,7 @@ class Extraction:
     hyperedges: tuple[HyperedgeRecord, ...] = ()  # n-ary facts
     is_sentences: bool = False  # relations of triples are the sentences that join head and tail, not predicates
     names_are_ids: bool = False  # equal names are one thing, different ones are not (a curated knowledge base)
+    weights: tuple[float, ...] = ()  # of each triple, how strong it is; or empty: 1 each
 
     def as_triples(self) -> tuple[Triple, ...]:
         """Return the triples; where there are only described relations, their keywords are the predicates."""
@@ -79,7 +80,10 @@ class Extraction:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Extraction:
         """Read `to_json` back. Raises ValueError where the row is none."""
-        return _adapter().validate_python(row)
+        extraction = _adapter().validate_python(row)
+        if extraction.weights and len(extraction.weights) != len(extraction.triples):
+            raise ValueError("there are not as many weights as triples")
+        return extraction
 
 
 @cache
@@ -89,6 +93,9 @@ def _adapter() -> TypeAdapter[Extraction]:
 
 class Extractor:
     """Passages to entities and triples."""
+
+    def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
+        """See all passages before any is extracted from, where the result for one depends on the others."""
 
     @property
     def identity(self) -> Any:
@@ -100,5 +107,8 @@ class Extractor:
         raise NotImplementedError
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        """Return one result per passage, in order, of that passage alone; None where nothing is known of it."""
+        """Return one result per passage, in order; None where nothing is known of it.
+
+        It depends on that passage and what `read_corpus` saw; what that changes is in the passage's `key`.
+        """
         raise NotImplementedError

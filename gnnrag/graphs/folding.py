@@ -144,13 +144,13 @@ def _fold_relations(
     relations: dict[tuple[int, int, str, str], _Stated] = defaultdict(_Stated)
     described: dict[tuple[int, int], _Stated] = defaultdict(_Stated)
     for passage, extraction in enumerate(extractions):
-        for head, predicate, tail in extraction.triples:
+        for number, (head, predicate, tail) in enumerate(extraction.triples):
             if not (clean_name(head) and clean_name(tail)):
                 continue
             text = " ".join(predicate.split())
             label, sentence = ("", text) if extraction.is_sentences else (text, "")
             row = relations[at(head), at(tail), label, sentence]
-            row.weight += 1.0
+            row.weight += extraction.weights[number] if extraction.weights else 1.0
             row.passages.add(passage)
         for r in extraction.relations:
             if not (clean_name(r.head) and clean_name(r.tail)) or at(r.head) == at(r.tail):

@@ -17,7 +17,8 @@ from gnnrag.arrays import Lists
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError, DataError, LLMError
 from gnnrag.extract import make_extractor
-from gnnrag.extract.base import Extraction
+from gnnrag.extract.base import Extraction, Extractor
+from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, EntityKnowledge, build_entity_graph
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import TABLES, KnowledgeGraph, KnowledgeVectors
@@ -46,10 +47,18 @@ def _gleaning(config: ExtractConfig) -> int:
     return _GLEANING[config.format] if config.gleaning is None or config.format == "openie" else config.gleaning
 
 
+def _extractor(index: Any) -> Extractor:
+    """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
+    config = index.config.extract
+    if config.terms == "auto":
+        config = replace(config, terms="off" if is_titled(index.passages) else "on")
+    return make_extractor(config)
+
+
 def _extraction_settings(index: Any) -> Any:
     config = index.config.extract
     if config.method != "prompted":
-        return make_extractor(config).identity
+        return _extractor(index).identity
     asked = [config.format, _gleaning(config), config.types, config.language]
     return ["prompted", *asked, index.tasks.identity("triples")]
 
@@ -81,8 +90,9 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
         extract: Any = Ask(work.config, "triples", _extraction_row, work.index.tasks)
         batch, max_failed = work.index.tasks.batch("triples", 16), config.max_failed
     else:
-        extractor = make_extractor(config)
+        extractor = _extractor(work.index)
         texts = work.read("text") if config.method == "offline" else [PassageText((), ())] * len(passages)
+        extractor.read_corpus(passages, texts)
         items, batch, max_failed = list(zip(passages, texts, strict=True)), 1000, 1.0
         keys = [digest(extractor.key(passage, text)) for passage, text in items]
 

@@ -274,7 +274,6 @@ class LocalModel(Backend):
     temperature: Annotated[float, Ge(0)] = 0.0
     presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
-    structured: Literal["auto", "off"] = "auto"  # auto: held to the schema where possible
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
     template_options: dict[str, Any] = field(default_factory=dict)  # variables of the template: enable_thinking, ...
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
@@ -294,8 +293,6 @@ class LocalModel(Backend):
     @cached_property
     def is_constrained(self) -> bool:
         """Whether replies are held to the schema of a request; else only the parsers look."""
-        if self.structured == "off":
-            return False
         is_installed = find_spec(self.grammar) is not None
         if not is_installed:
             logger.warning("%s: replies are not held to a schema, only parsed (no %s)", self.model, self.grammar)

@@ -54,6 +54,7 @@ def test_every_artefact_is_built_and_read_back(tmp_path):
     [
         ({"graph": replace(HASH.graph, synonym_threshold=0.9)}, {"entity_graph"}),
         ({"communities": replace(HASH.communities, max_cluster_size=5)}, {"communities", "reports"}),
+        ({"extract": ExtractConfig(terms="on")}, {"extraction"}),
     ],
 )
 def test_settings_make_anew_what_they_decide(tmp_path, change, made):

@@ -124,16 +124,13 @@ def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
     ids = [passage.id for passage in task_of(row).passages]
     labels = np.array([id_ in (row.gold or row.selected) for id_ in ids], dtype=bool)
-    scores = promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected if id_ in ids])
-    return {**scores, "agrees": float(set(verdict.selected) == set(row.selected) & {*ids})}
+    return promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected if id_ in ids])
 
 
 def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusRetriever | None) -> dict[str, float]:
-    """Compare two thoughts with the teacher's, and measure what their queries find."""
+    """Measure what the queries of two thoughts find, and whether there are two."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
-    pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
-    scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
     if corpus and row.pool and row.gold:  # else nothing tells what the queries found
         scores |= corpus.scores(row, corpus.rankings(queries))
     return scores
