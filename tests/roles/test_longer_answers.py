@@ -12,7 +12,7 @@ import pytest
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.roles.base import Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.quoting import Quoter
+from gnnrag.roles.quoting import Quoter, statements
 from gnnrag.roles.reader import Evidence, PromptedReader, cited_answer, parse_cited
 from gnnrag.text.questions import answer_style
 from gnnrag.types import Passage, Question
@@ -73,6 +73,28 @@ def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_
     assert said[at - 1] == "Peat is cut by hand with a spade called a slane."  # what it leans on stands before it
     short = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", words=12, fit=0.1)
     assert 0 < len(short.text.split()) < len(answer.text.split())
+
+
+def test_what_fits_half_as_well_as_the_best_ends_a_long_answer_and_is_left_out_of_others() -> None:
+    best, weak = "Dried peat is burned as fuel in stoves and kilns.", "Gardeners mix peat into soil to hold water."
+    for style, said in (("long", [best, weak]), (None, [best]), ("sentence", [best])):
+        answer = read("Explain what peat is used for in stoves.", style)
+        assert [each.sentence for each in answer.citations] == said
+
+
+def test_a_list_is_quoted_with_the_sentence_that_announces_it_and_a_sentence_before_a_heading_without_its_stop() -> (
+    None
+):
+    text = (
+        "Signs of a dry hedge are listed below. Brown tips Thin rows Bare wood These are seen in June on the south side"
+    )
+    assert [one.text for one in statements(f"{text}.")] == [
+        "Signs of a dry hedge are listed below. Brown tips Thin rows Bare wood",
+        "These are seen in June on the south side.",
+    ]
+    assert statements("A hedge is cut in May by two people with long shears These are oiled once a year.")[0].text == (
+        "A hedge is cut in May by two people with long shears"
+    )
 
 
 def test_where_nothing_fits_nothing_is_said() -> None:
