@@ -68,10 +68,9 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
     first = Path(shutil.copytree(base, tmp_path / "first"))
     folder = make_language(tmp_path / "adapter", "thoughts", first)
     moved = first.rename(tmp_path / "second")
-    with pytest.raises(ConfigError, match=r"first' does not exist.* llm\.adapter=FOLDER"):
+    with pytest.raises(ConfigError, match=r"first' does not exist.* is roles\.thoughts"):
         opened(folder)
-    given = {"device": "cpu", "model": str(moved), "adapter": str(folder)}
-    assert len(ask(opened(folder, llm_settings=given, prompted={"max_tokens": 4}), thoughts_row(0))) == 1
+    assert len(ask(opened(folder, base=str(moved), prompted={"max_tokens": 4}), thoughts_row(0))) == 1
     other = make_tiny_model(tmp_path / "other", seed=3, lively=True)
-    with pytest.raises(ArtefactError, match="this is another base"):
-        opened(folder, llm_settings=given | {"model": str(other)})
+    with pytest.raises(ArtefactError, match="base has to be its folder"):
+        opened(folder, base=str(other))

@@ -192,10 +192,9 @@ class TunedRole(Role[Any, Any]):
     """
 
     path: str | None = None  # the checkpoint, or the training run that holds it; null: the one that ships
-    # of `llm=hf`: dtype, max_batch, ...; model and adapter where the base of an adapter lies elsewhere now
-    llm_settings: dict[str, Any] = field(default_factory=dict)
+    llm_settings: dict[str, Any] = field(default_factory=dict)  # of `llm=hf`: dtype, max_batch, ...
     prompted: dict[str, Any] = field(default_factory=dict)  # settings of the prompted role, over those of the training
-    base: str | None = None  # where the encoder below a network lies now, if not where it was trained
+    base: str | None = None  # where the base model lies now, if not where it was trained
 
     role: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
@@ -223,12 +222,7 @@ class TunedRole(Role[Any, Any]):
     def _language(self, folder: Path, record: TunedRecord) -> Role[Any, Any]:
         """Return the prompted role that a tuned language model does, asked as in its training."""
         where = f"roles.{self.role}.options"
-        # Whatever the size of the model, prompts are those of the training.
-        given = {"prompts": "full", "model": str(folder), **self.llm_settings}
-        backend: Any = build("llm", part_from_settings("llm", "hf", given, f"{where}.llm_settings"))
-        expected = record.base.get("weights")
-        if backend.files.adapter and expected and backend.files.base_fingerprint != expected:
-            raise ArtefactError(f"{folder}: it was trained on {record.base.get('name')!r}, and this is another base")
+        backend = self._backend(folder, record, where)
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
@@ -242,3 +236,19 @@ class TunedRole(Role[Any, Any]):
                 raise ArtefactError(f"{folder}: it was trained on another prompt than {name!r} is here; train again")
         role.close = backend.close
         return role  # type: ignore[no-any-return]
+
+    def _backend(self, folder: Path, record: TunedRecord, where: str) -> Any:
+        """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
+        is_adapter = (folder / "adapter_config.json").is_file()
+        place = {"model": self.base, "adapter": str(folder)} if self.base and is_adapter else {"model": str(folder)}
+        # Whatever the size of the model, prompts are those of the training.
+        given = {"prompts": "full", **self.llm_settings, **place}
+        try:
+            backend: Any = build("llm", part_from_settings("llm", "hf", given, f"{where}.llm_settings"))
+        except ConfigError as error:
+            raise ConfigError(f"{folder}: {error}; a base that lies elsewhere now is {where}.base=FOLDER") from error
+        expected = record.base.get("weights")
+        if is_adapter and expected and backend.files.base_fingerprint != expected:
+            known = record.base.get("name")
+            raise ArtefactError(f"{folder} was trained on {known!r}; {where}.base has to be its folder")
+        return backend
