@@ -261,7 +261,7 @@ def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict):
             last = next(reversed(value), None)
             if whole and isinstance(value.get(last), list) and not text.rstrip().endswith(("]", "}", ",")):
-                value[last] = value[last][:-1]
+                value[last].pop()
             yield value
 
 
