@@ -243,7 +243,7 @@ Lines = Annotated[list[str], BeforeValidator(_lines)]  # tidy lines, without rep
 def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the objects of a reply in order: JSON or Python literals, repaired where they are broken.
 
-    An object that never closes comes last; with `whole`, the last element of its last list, if it is torn, is left out.
+    An object that never closes comes last; with `whole`, its last element, which was cut off, is left out.
     """
     text = as_json(text)
     start, torn = text.find("{"), -1
@@ -257,11 +257,8 @@ def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
             torn = start
         start = text.find("{", end or start + 1)
     if torn >= 0:
-        value = _load(_TORN_NUMBER.sub("", text[torn:]))
+        value = (_load(_closed(text[torn:])) if whole else None) or _load(_TORN_NUMBER.sub("", text[torn:]))
         if isinstance(value, dict):
-            last = next(reversed(value), None)
-            if whole and isinstance(value.get(last), list) and not text.rstrip().endswith(("]", "}", ",")):
-                value[last].pop()
             yield value
 
 
@@ -336,14 +333,34 @@ def _finite(number: str) -> float | int | None:
     return value if math.isfinite(value := float(number)) else None
 
 
+def _brackets(text: str, which: str) -> Iterator[re.Match[str]]:
+    """Yield the brackets, or commas, of a text that are not within quotes."""
+    return re.finditer(which, _STRING.sub(lambda match: " " * len(match[0]), text))
+
+
 def _object_end(text: str, start: int) -> int:
     """Return the index after the brace that closes the one at `start`, or 0."""
-    depth, plain = 0, _STRING.sub(lambda match: " " * len(match[0]), text[start:])
-    for brace in re.finditer(r"[{}]", plain):
+    depth = 0
+    for brace in _brackets(text[start:], r"[{}]"):
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return start + brace.end()
     return 0
+
+
+def _closed(text: str) -> str:
+    """Return a text that was cut off, without its torn last element and with its brackets closed."""
+    stack: list[str] = []
+    cut, closing = 0, ""
+    for mark in _brackets(text, r"[][{}(),]"):
+        char = mark[0]
+        if char in "{[(":
+            stack.append({"{": "}", "[": "]", "(": ")"}[char])
+        elif char in "}])" and stack:
+            stack.pop()
+        if char in ",}])":
+            cut, closing = mark.start() + (char != ","), "".join(reversed(stack))
+    return text[:cut] + closing
 
 
 def _load(text: str) -> Any:

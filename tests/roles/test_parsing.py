@@ -204,7 +204,7 @@ def test_what_is_no_number_is_null_and_broken_rows_are_mended() -> None:
         ("Here: {'a': ['b}', \"it's\"], 'n': None}", {"a": ["b}", "it's"], "n": None}),
         ('{"a": null, "t": true}', {"a": None, "t": True}),
         ("{'a': ('x', -1)}", {"a": ["x", -1]}),
-        ('{"a": [["x", "y", "z"], ["x", "y", "to', {"a": [["x", "y", "z"]]}),
+        ('{"a": [["x", "y", "z"], ["x", "y", "to', {"a": [["x", "y", "z"], ["x", "y"]]}),
         ('{"a": ["x", "y", "to', {"a": ["x", "y"]}),
         ('{"a": [["x", "y", "z"]', {"a": [["x", "y", "z"]]}),
         ("{'a': ['x', 'to", {"a": ["x"]}),

@@ -67,7 +67,7 @@ def test_names_are_read(reply: str, names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "reply, triples, malformed, seen",
     [
-        ('{"triples": [["a", "b", "c"], ["d", "e", "to', (("a", "b", "c"),), 0, 1),
+        ('{"triples": [["a", "b", "c"], ["d", "e", "to', (("a", "b", "c"),), 1, 2),
         ('{"triples": [["a", "b", "c", "d"], ["a", "b"], ["a", "b", "c"]]}', (("a", "b", "c"),), 2, 3),
         ('{"triples": [["a", null, "c"], ["x", "y", true], ["a", "", "c"], "abc"]}', (), 4, 4),
         ('```json\n{"triples": [["{a}", "b", 7]]}\n```', (("{a}", "b", "7"),), 0, 1),
