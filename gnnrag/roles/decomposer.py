@@ -12,7 +12,7 @@ from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.parsing import Lines, ReplyModel, clean_line, json_objects, literal_value, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.subqueries import read_triples, render_triples
+from gnnrag.text.subqueries import bracketed, read_triples, render_triples
 
 Parsed = tuple[tuple[str, ...], int]  # sub-questions, and how many things were malformed in them
 _KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
@@ -72,8 +72,8 @@ def parse_linked(text: str) -> tuple[str, ...]:
 def parse_triple_parts(text: str) -> Parsed:
     """Return rendered lists of triples, and how many things in them were none; MalformedError without any triple."""
     parts, dropped = [], 0
-    for _, value in sorted(_pairs(plain(text)), key=lambda row: row[0]):
-        triples, bad = read_triples(literal_value(value) if isinstance(value, str) else value)
+    for _, value in sorted(_pairs(bracketed(plain(text))), key=lambda row: row[0]):
+        triples, bad = read_triples(literal_value(bracketed(value)) if isinstance(value, str) else value)
         dropped += bad
         if triples:
             parts.append(render_triples(triples))

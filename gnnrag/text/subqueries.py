@@ -17,6 +17,7 @@ LABELS = {"plain": ("Context:", "Answer:"), "released": ("Retrieved context:", "
 _REFERENCE = re.compile(r"(?<![\w#])#(\d{1,9})\b")
 _VARIABLE = re.compile(r"\bEntity#(\d{1,9})\b", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z]+")
+_OPENS, _CLOSES = {"(": "[", "[": "[", "{": "{"}, {")": "]", "]": "]", "}": "}"}
 _REFUSAL = re.compile(
     r"\b(?:not (?:in|given|stated|mentioned|provided|specified|available|known|found)|unknown|cannot be "
     r"(?:determined|answered)|no (?:information|answer|mention)|does not (?:say|state|mention|contain|provide))\b",
@@ -72,18 +73,33 @@ def is_no_answer(answer: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------- triples
-def read_triples(value: Any) -> tuple[list[Triple], int]:
-    """Return the triples of a parsed value (a list, or one bare: exactly three strings), and how many others it has.
+def bracketed(text: str) -> str:
+    """Turn parentheses outside quoted strings into square brackets (JSON lists); an apostrophe quotes nothing."""
+    out: list[str] = []
+    quote, escaped = "", False
+    for i, char in enumerate(text):
+        if quote:
+            if escaped:
+                escaped = False
+            elif char == "\\":
+                escaped = True
+            elif char == quote and (quote == '"' or text[i + 1 :].lstrip()[:1] in ("", *",:)]}")):
+                quote = ""
+        elif char == '"' or (char == "'" and "".join(out[-20:]).rstrip()[-1:] in ("", *",:[{")):
+            quote = char
+        out.append(char if quote else _OPENS.get(char) or _CLOSES.get(char, char))
+    return "".join(out)
 
-    Models write lists as well as Python's tuples.
-    """
-    if not isinstance(value, list | tuple):
+
+def read_triples(value: Any) -> tuple[list[Triple], int]:
+    """Return the triples of a parsed value (a list, or one bare: exactly three strings), and how many others it has."""
+    if not isinstance(value, list):
         return [], int(value is not None)
     rows = [value] if value and all(isinstance(part, str) for part in value) else value
     found = [
         (row[0].strip(), row[1].strip(), row[2].strip())
         for row in rows
-        if isinstance(row, list | tuple) and len(row) == 3 and all(isinstance(part, str) for part in row)
+        if isinstance(row, list) and len(row) == 3 and all(isinstance(part, str) for part in row)
     ]
     return found, len(rows) - len(found)
 

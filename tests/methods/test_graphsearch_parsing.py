@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,13 +12,13 @@ from gnnrag.methods.graphsearch import GraphSearch, SideState
 from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_expansion, parse_triples, parse_verdict
 from gnnrag.parts import from_settings
 from gnnrag.roles.decomposer import parse_linked, parse_triple_parts
-from gnnrag.roles.parsing import literal_value
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.text.subqueries import (
     DROPPED,
     HistoryItem,
     answers_by_reference,
     answers_by_variable,
+    bracketed,
     fill,
     fit_history,
     is_no_answer,
@@ -97,7 +99,7 @@ def test_a_list_of_triples_as_a_reply() -> None:
 
 @given(st.lists(st.tuples(*[st.text("ab\"'\\[](){},:;#Éß北-", max_size=8)] * 3), max_size=3))
 def test_any_triples_are_read_again(triples: list[tuple[str, str, str]]) -> None:
-    value = literal_value(render_triples(triples))
+    value = json.loads(bracketed(render_triples(triples)))
     found, bad = read_triples(value)
     assert bad == 0 and found == [tuple(part.strip() for part in triple) for triple in triples]
 

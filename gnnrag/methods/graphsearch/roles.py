@@ -21,7 +21,7 @@ from gnnrag.roles.parsing import (
 )
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.subqueries import HistoryItem, Triple, read_triples, render_history, render_triples
+from gnnrag.text.subqueries import HistoryItem, Triple, bracketed, read_triples, render_history, render_triples
 from gnnrag.text.tokens import estimate_tokens
 from gnnrag.types import Hit, Passage, Question
 
@@ -152,7 +152,7 @@ _VERDICT = re.compile(rf"(?<!\w)(?<!\w['’-])({'|'.join(_WORD)})(?!\w|['’-]\w
 
 def parse_triples(text: str) -> list[Triple]:
     """Return the triples of a reply, or of its outermost brackets; MalformedError where there is no list of them."""
-    text = strip_markup(strip_thinking(text))
+    text = bracketed(strip_markup(strip_thinking(text)))
     for value in (literal_value(text), literal_value(_outermost(text))):
         triples, _ = read_triples(value)
         if triples:
