@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,13 @@ from gnnrag.index_config import ExtractConfig
 from gnnrag.io import file_digest
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
+
+
+def _path(config: ExtractConfig, what: str) -> Path:
+    """Return the file of an extractor. ConfigError: there is none."""
+    if not config.path:
+        raise ConfigError(f"index.extract.method={config.method} needs index.extract.path: {what}")
+    return Path(config.path)
 
 
 class _Row(BaseModel):
@@ -41,19 +48,12 @@ class PrecomputedExtractor(Extractor):
     A passage that got a new text under its old id keeps its record.
     """
 
-    kind: tuple[str, int] = ("precomputed", 3)
-
     def __init__(self, config: ExtractConfig) -> None:
-        if not config.path:
-            raise ConfigError(f"index.extract.method={config.method} needs index.extract.path, the file of its triples")
-        self.path = Path(config.path)
+        self.path = _path(config, "a JSONL file of triples")
 
     @property
     def identity(self) -> Any:
-        try:
-            return [*self.kind, file_digest(self.path)]
-        except OSError as error:
-            raise DataError(self.path, f"index.extract.path cannot be read: {error.strerror or error}") from error
+        return ["precomputed", 3, _digest(self.path)]
 
     @cached_property
     def records(self) -> dict[str, Extraction]:
@@ -65,6 +65,13 @@ class PrecomputedExtractor(Extractor):
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         return [self.records.get(passage.id) for passage in passages]
+
+
+def _digest(path: Path) -> str:
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise DataError(path, f"index.extract.path cannot be read: {error.strerror or error}") from error
 
 
 def read_extractions(path: Path) -> dict[str, Extraction]:
@@ -88,23 +95,38 @@ def read_extractions(path: Path) -> dict[str, Extraction]:
     return records
 
 
-class KnowledgeBaseExtractor(PrecomputedExtractor):
+class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
     `config.path` is the `kb.txt`. Names are kept: equal ones are one entity, all others differ. An entity of two types
     has both, joined by "|".
     """
 
-    kind = ("kb", 3)
+    def __init__(self, config: ExtractConfig) -> None:
+        self.path = _path(config, "the kb.txt that data.path holds")
+
+    @property
+    def identity(self) -> Any:
+        return ["kb", 2, _digest(self.path)]
 
     @cached_property
-    def records(self) -> dict[str, Extraction]:
-        return {part.id: _extraction_of(part) for part in parts_of(read_triples(self.path))}
+    def parts(self) -> Mapping[str, Part]:
+        """Passage id to what the knowledge base says there."""
+        return {part.id: part for part in parts_of(read_triples(self.path))}
 
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        return [passage.id, passage.title, passage.text]
 
-def _extraction_of(part: Part) -> Extraction:
-    names = dict.fromkeys([part.name, *(name for head, _, tail in part.triples for name in (head, tail))])
-    return Extraction(tuple(names), part.triples, details=(EntityRecord(part.name, part.type),), names_are_ids=True)
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        # A passage whose text is not the article's, such as one that was edited, has no record.
+        return [self._extract(passage) for passage in passages]
+
+    def _extract(self, passage: Passage) -> Extraction | None:
+        part = self.parts.get(passage.id)
+        if part is None or passage.title != part.name or passage.text != part.passage.text:
+            return None
+        names = dict.fromkeys([part.name, *(name for h, _, t in part.triples for name in (h, t))])
+        return Extraction(tuple(names), part.triples, details=(EntityRecord(part.name, part.type),), names_are_ids=True)
 
 
 class FactsExtractor(Extractor):

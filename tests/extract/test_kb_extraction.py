@@ -60,8 +60,8 @@ def test_the_graph_has_the_triples_the_names_and_the_types_as_they_are(tmp_path,
 
 def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
     build(tmp_path / "index", kb)
-    added = [Passage("note", "note", "Ana Li is busy.")]
-    update_index(tmp_path / "index", added, ["oliver", "12"], caller=of(kb))
+    added = [Passage("note", "note", "Ana Li is busy."), Passage("12", "12", "edited")]
+    update_index(tmp_path / "index", added, ["oliver"], caller=of(kb))
     graph = Index(tmp_path / "index").knowledge
     # `oliver` is gone with its article; what Oliver's own article says of it stays.
     assert facts(graph) == {tuple(line.split("|")) for line in KB.splitlines() if not line.startswith("oliver")}
