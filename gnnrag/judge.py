@@ -6,7 +6,7 @@ prints no formula; its values fit plain means. Either is given when all three of
 `pairwise` (DotRAG, evaluation): a winner in each dimension, in both orders. A run wins (1) if both orders name it,
 loses (0) if both name the other, else shares (0.5). So swapping the two runs mirrors every win rate exactly.
 
-The response cache (`llm_cache`) keeps every complete reply, so that the same command goes on after a kill.
+Every reply is appended to `replies.jsonl`, so that the same settings go on after a kill; figures are made from replies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,23 +27,27 @@ from pydantic import BeforeValidator
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.io import file_digest, read_json, read_lines, read_object, write_json, write_jsonl
+from gnnrag.io import Journal, file_digest, read_journal, read_json, read_lines, read_object, write_json, write_jsonl
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend
 from gnnrag.metrics.long_answers import cut
 from gnnrag.metrics.statistics import bootstrap_interval
+from gnnrag.prompts import load_prompt
 from gnnrag.prompts.untrusted import inline, judged_element, together
 from gnnrag.roles.parsing import ReplyModel, plain, read_as
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.run.evaluate import load_data_of
-from gnnrag.run.rundir import read_predictions
+from gnnrag.run.rundir import check_same, read_predictions
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 
 Count = Annotated[int, Ge(1)]
-Rows = Mapping[tuple[str, str], Mapping[str, Any]]  # the outcome of each call, by `Call.key`
+Rows = Mapping[tuple[str, str], Mapping[str, Any]]  # the newest reply to each call
 ROLE, PAIRWISE = "judge", "judge_pairwise"
-ROWS, METRICS, SCORES = "replies.jsonl", "metrics.json", "scores.jsonl"
+ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
+# Settings that change no reply: a judgement may be continued with other values of them.
+_FREE = ("runs", "name", "limit", "llm_cache", "concurrency")
+
 ANSWER, EVIDENCE = "judge_answer", "judge_evidence"  # the prompts: what a response is rated beside
 CRITERIA = {
     "correctness": ANSWER,
@@ -56,6 +60,7 @@ CRITERIA = {
 MEANS = {"a_score": ANSWER, "e_score": EVIDENCE}
 ORDERS = ("in_order", "swapped")  # the first run's answer is shown first, or last
 NO_REFERENCE, UNANSWERED, IDENTICAL = "no_reference", "unanswered", "identical"  # why nothing is asked
+LLM_ERROR = "llm_error"  # of `Outcome.failure`: the call is made again
 LEAST, MISSING = 20, 0.1  # fewer values, or a larger share of them missing, are no result
 
 
@@ -71,7 +76,7 @@ class JudgeConfig:
     max_tokens: Count = 1024
     retries: Annotated[int, Ge(0)] = 2  # after a malformed reply; then the value is missing
     llm: Any = "openai"
-    llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache, and a judgement begins anew
+    llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
     concurrency: Count = 8
 
 
@@ -289,8 +294,10 @@ def judge(
 ) -> list[dict[str, Any]]:
     """Judge the answers of finished runs, with the reasoning that led to them where a trace has it.
 
-    Returns the report of each folder (its `metrics.json`) with its `path`. Raises ConfigError for too few runs, or runs
-    of equal names, GnnragError for a folder that is no finished run.
+    The same settings again continue an interrupted judgement.
+
+    Returns the report of each folder (its `metrics.json`) with its `path`. Raises ConfigError for too few runs, runs of
+    equal names, or a folder of judgements with other settings, GnnragError for a folder that is no finished run.
     """
     names, least = [Path(run).resolve().name for run in config.runs], 2 if config.kind == "pairwise" else 1
     if len(names) < least or len(set(names)) < len(names):
@@ -319,10 +326,26 @@ def _judge_into_folder(
     on_note: Callable[[str], None],
 ) -> dict[str, Any]:
     path = runs[-1].path / "judgements" / (config.name or config.kind)  # the first may be compared with several
-    asked, spent = [call for call in calls if not call.skipped], Counter[str]()
-    on_note(f"{' against '.join(run.name for run in runs)}: {len(asked)} calls")
-    rows = asyncio.run(_ask_all(config, backend, asked))
-    for row in rows.values():
+    settings = {name: value for name, value in to_plain(config).items() if name not in _FREE}
+    inputs = {
+        "runs": {run.name: run.digest for run in runs},
+        "data": dict(runs[0].inputs),
+        "prompts": {":".join(names): load_prompt(*names).digest for names in {call.prompt for call in calls}},
+    }
+    check_same(path, settings, inputs, (ROWS,), "give another name, or delete the folder to judge anew")
+    write_json(path / META, {"settings": settings, "inputs": inputs})
+    asked = [call for call in calls if not call.skipped]
+    journal = Journal(path / ROWS)
+    try:
+        done = {key for key, row in _newest(journal.rows).items() if row["problem"] != LLM_ERROR}
+        if todo := [call for call in asked if call.key not in done]:
+            on_note(f"{' against '.join(run.name for run in runs)}: {len(todo)} calls")
+            asyncio.run(_ask_all(config, backend, todo, journal))
+    finally:
+        journal.close()
+    every, spent = read_journal(path / ROWS), Counter[str]()
+    rows = _newest(every)
+    for row in every:
         spent.update(row["usage"])
     values: dict[str, dict[str, Any]] = {}
     for call in calls:
@@ -335,7 +358,7 @@ def _judge_into_folder(
     report = {
         "kind": config.kind,
         "judge": {"backend": config.llm.name, "model": str(backend.identity.get("model") or backend.identity["type"])},
-        "runs": {run.name: run.digest for run in runs},
+        "runs": inputs["runs"],
         "questions": len(table),
         "asked": len(asked),
         "read": sum(rows[call.key]["value"] is not None for call in asked),
@@ -345,39 +368,48 @@ def _judge_into_folder(
         "settings": to_plain(config),
     }
     types = {call.question.id: call.question.type for call in calls}
-    write_jsonl(path / ROWS, [{"question_id": id_, "part": part, **row} for (id_, part), row in rows.items()])
     write_jsonl(path / SCORES, [{"question_id": id_, "type": types[id_], **row} for id_, row in table.items()])
     write_json(path / METRICS, report)
     return {"path": str(path), **report}
 
 
-async def _ask_all(config: JudgeConfig, backend: Backend, calls: Sequence[Call]) -> Rows:
+def _newest(rows: Iterable[Mapping[str, Any]]) -> Rows:
+    return {(row["question_id"], row["part"]): row for row in rows}
+
+
+async def _ask_all(config: JudgeConfig, backend: Backend, todo: Sequence[Call], journal: Journal) -> None:
     prompters = {
         prompt: Prompter(
             ROLE, backend, prompt[0], prompt[1:], tries=config.retries + 1, max_tokens=config.max_tokens,
             temperature=config.temperature, seed=config.seed,
         )
-        for prompt in {call.prompt for call in calls}
+        for prompt in {call.prompt for call in todo}
     }  # fmt: skip
     parse: Callable[[str], Any] = parse_score if config.kind == "scores" else parse_verdict
-    slots = asyncio.Semaphore(config.concurrency)
+    waiting = iter(todo)
 
-    async def ask(call: Call) -> dict[str, Any]:
-        session = Session(call.question.id)
-        async with slots:
+    async def work() -> None:
+        for call in waiting:  # the iterator is shared: each worker takes the next call
+            session = Session(call.question.id)
             outcome = await prompters[call.prompt].ask(session, call.values, parse)
-        used = session.by_role[ROLE]
-        usage = {name: used[name] for name in ("calls", "prompt_tokens", "completion_tokens", "parse_failure")}
-        return {
-            "value": outcome.value,
-            "problem": outcome.failure,
-            "reply": outcome.reply,
-            "error": session.events[-1]["problem"],
-            "usage": {**usage, "cost": session.cost},
-        }
+            used = session.by_role[ROLE]
+            usage = {name: used[name] for name in ("calls", "prompt_tokens", "completion_tokens", "parse_failure")}
+            journal.append(
+                {
+                    "question_id": call.question.id,
+                    "part": call.part,
+                    "value": outcome.value,
+                    "problem": outcome.failure,
+                    "reply": outcome.reply,
+                    "error": session.events[-1]["problem"],
+                    "usage": {**usage, "cost": session.cost},
+                }
+            )
 
     try:
-        return dict(zip([call.key for call in calls], await asyncio.gather(*map(ask, calls)), strict=True))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(config.concurrency, len(todo))):
+                group.create_task(work())
     finally:
         await backend.close()
 

@@ -128,8 +128,8 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
-    Settings: gnnrag/judge.py. Judgements go to RUN/judgements/KIND; the same command again continues, as llm_cache
-    has the replies so far. The exit code is 1 where no reply of a judgement could be read.
+    Settings: gnnrag/judge.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
+    code is 1 where no reply of a judgement could be read.
     """
     reports = run_judge(load_config(JudgeConfig, *split(settings)), note)
     for report in reports:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from gnnrag.cli.evaluate import judge_remarks as remarks
-from gnnrag.errors import LLMError
+from gnnrag.errors import ConfigError, LLMError
 from gnnrag.io import read_journal
 from gnnrag.judge import CRITERIA, judge
 from gnnrag.llm.base import ContentFilterError, ContextLengthError, RejectedError, Request
-from gnnrag.llm.cache import CachedBackend
 from gnnrag.metrics.statistics import bootstrap_interval
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
 
@@ -72,6 +71,8 @@ def test_a_refused_request_is_the_judged_answers_own(tmp_path: Path, data: Path,
     assert report["without_value"]["rejected"]["calls"] == len(CRITERIA)
     assert report["figures"]["correctness"]["counted"] == SIZE - 1
     assert any("q3" in line and str(error) in line for line in remarks(report))
+    _, again = score(path, "6")
+    assert not again, "it is not asked again"
 
 
 def test_malformed_replies_are_counted_and_not_guessed(tmp_path: Path, data: Path) -> None:
@@ -142,27 +143,39 @@ def test_questions_without_gold_are_left_out(tmp_path: Path) -> None:
     assert report["figures"]["e_score"]["mean"] == 2.0, "q1 has gold evidence and no answer"
 
 
+# ------------------------------------------------------------------------------------------------ stop and continue
 def test_a_stopped_judgement_goes_on(tmp_path: Path, data: Path) -> None:
-    """The response cache has the replies so far, and the figures are those of a judgement that was not stopped."""
-    path, file = run(tmp_path, data, "a"), tmp_path / "replies.sqlite"
+    path = run(tmp_path, data, "a")
+    folder = path / "judgements" / "scores"
 
     def stopped(request: Request) -> str:
-        return 1 / 0 if len(backend.requests) == 21 else by_content(request)  # type: ignore[return-value]
+        return by_content(request) if len(backend.requests) <= 20 else 1 / 0  # type: ignore[return-value]
 
     backend = scripted(stopped)
-    with pytest.raises(ZeroDivisionError):
-        judge(settings("scores", path, dots=["concurrency=1"]), backend=CachedBackend(backend, file))
-    assert not (path / "judgements" / "scores" / "metrics.json").exists()
-    (report,) = judge(settings("scores", path), backend=CachedBackend(backend, file))
-    assert len(backend.requests) <= 22 + 40 and report["spent"]["calls"] == 60
+    with pytest.raises(ExceptionGroup):
+        judge(settings("scores", path, dots=["concurrency=1"]), backend=backend)
+    assert not (folder / "metrics.json").exists() and len(read_journal(folder / "replies.jsonl")) == 20
+    with (folder / "replies.jsonl").open("a") as out:
+        out.write('{"question_id": "q9", "par')  # what a kill leaves
+    report, requests = score(path, by_content)
+    assert len(requests) == 40
     whole, _ = score(path, by_content, "name=whole")
-    assert {name for name in report if report[name] != whole[name]} == {"path", "settings"}
+    differing = {name for name in report if report[name] != whole[name]}
+    assert differing == {"path", "settings"}
 
 
-def test_failed_calls_are_named_and_are_tried_again(tmp_path: Path, data: Path) -> None:
+def test_failed_calls_are_rows_and_are_tried_again(tmp_path: Path, data: Path) -> None:
     path = run(tmp_path, data, "a")
     report, _ = score(path, lambda request: LLMError("no server") if question_of(request) == 2 else "5")
     assert report["without_value"]["llm_error"]["calls"] == 6 and report["figures"]["e_score"]["counted"] == 9
     assert any("6 calls llm_error: q2 no server" in line for line in remarks(report))
-    report, _ = score(path, lambda request: "5")
-    assert report["figures"]["e_score"]["counted"] == SIZE
+    report, requests = score(path, lambda request: "5")
+    assert len(requests) == 6 and report["figures"]["e_score"]["counted"] == SIZE
+
+
+@pytest.mark.parametrize("name, value", [("max_words", "3"), ("temperature", "1")])
+def test_other_settings_do_not_mix(tmp_path: Path, data: Path, name: str, value: str) -> None:
+    path = run(tmp_path, data, "a")
+    score(path, by_content, "limit=1")
+    with pytest.raises(ConfigError, match=name):
+        score(path, by_content, "limit=1", f"{name}={value}")
