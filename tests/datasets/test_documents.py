@@ -137,11 +137,8 @@ def whole():
             [("Results", "Up by ten\n\nDown by two\n\nSay why.", "slide 1"), ("Thanks", "Questions?", "slide 2")],
         ),
         "2.pptx": (pptx([("", ["Untitled *stars*"], "")]), [("2", "Untitled *stars*", "slide 1")]),
-        "1.rst": (
-            b".. _label:\n\nManual\n======\n\nPress the button.\n",
-            [("Manual", "Press the button.", "paragraph 2")],
-        ),
-        "2.rst": (b"Text that\nis wrapped.\n\n* item\n", [("2", "Text that is wrapped.\n\n- item", "paragraphs 1-2")]),
+        "1.rst": (b".. _label:\n\nManual\n======\n\nPress the button.\n", [("Manual", "Press the button.", "line 6")]),
+        "2.rst": (b"Text that\nis wrapped.\n\n* item\n", [("2", "Text that is wrapped.\n\n* item", "lines 1-4")]),
         "1.rtf": (
             rb"{\rtf1\ansi{\b Title}\par The fee is 12 pounds.\par}",
             [("1", "Title\n\nThe fee is 12 pounds.", "paragraphs 1-2")],
@@ -194,7 +191,7 @@ DAMAGED = {
     "k2.pdf": (b"", "damaged or unsupported .pdf"),
     "k3.pdf": (pdf([[]]), "PDF without text"),
     "l.pptx": (zipped({"ppt/presentation.xml": "<p/>"}), ""),
-    "m.txt": (bytes(range(20)) * 20, "binary"),
+    "m.rst": (bytes(range(20)) * 20, "binary"),
     "n.rtf": (b"{\\rtf1", "empty file"),
     "o.tsv": (b"\x7fELF\x00\x01", "binary"),
     "p.txt": (b"\x00" * 100, "binary"),

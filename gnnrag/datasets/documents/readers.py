@@ -31,7 +31,7 @@ from gnnrag.text.normalise import FUNCTION_WORDS
 from gnnrag.types import Scalar
 
 MAX_FILE, MAX_TEXT = 200_000_000, 30_000_000  # bytes of a file, and of one that is text
-BY_MARKUP = {".epub": "application/epub+zip", ".ipynb": "application/x-ipynb+json", ".rst": "text/x-rst"}
+BY_MARKUP = {".epub": "application/epub+zip", ".ipynb": "application/x-ipynb+json"}
 _OLE = bytes.fromhex("d0cf11e0a1b11ae1")  # in which Office wraps what it encrypts
 _SAMPLE = 500_000  # bytes that tell the encoding
 # What people's files are in, where they are not UTF-8.
@@ -99,11 +99,18 @@ _BULLET = re.compile(r"\s*(?:[-*+•–▪◦●]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s
 _UNDERLINE = re.compile(r"([=\-~*^\"#+`])\1{2,}$")
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?\s+(?=[^\W\d_])")
 _CHAPTER = re.compile(r"(chapter|part|appendix|annex)\s+([a-z]|\d+|[ivxlc]+)\b", re.IGNORECASE)
+# Labels, comments and tables of contents of reStructuredText, with what is indented below.
+_DIRECTIVE = re.compile(
+    r"^\.\. (?:_[^\n]*|(?:contents|toctree|index|highlight|meta)::[^\n]*+(?:\n(?:[ \t][^\n]*+)?(?=\n))*+)$",
+    re.MULTILINE,
+)
 _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule may open a text as well
 
 
 def _read_text(path: Path) -> list[Document]:
     text, notes = decoded(path, read_whole(path, MAX_TEXT))
+    if path.suffix.lower() == ".rst":
+        text = _DIRECTIVE.sub(lambda match: "\n" * match.group().count("\n"), text)  # so that places stay
     return [Document("", text_blocks(text), "line", notes=notes)]
 
 
@@ -550,6 +557,7 @@ _OWN: Mapping[str, Callable[[Path], list[Document]]] = {
     ".html": _read_page,
     ".jsonl": _read_records,
     ".md": _read_markdown,
+    ".rst": _read_text,
     ".tsv": _read_table,
     ".txt": _read_text,
 }
