@@ -3,7 +3,7 @@
     @dataclass(frozen=True)
     class Embed:
         model: str
-        gpus: float = 1.0                    # share of a GPU that a worker takes, on a Ray cluster with GPUs
+        gpus: float = 1.0                    # share of a GPU that a worker takes, where there are GPUs
 
         @cached_property
         def embedder(self): ...              # made in the worker, on its first batch
@@ -25,7 +25,7 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge
 
+from gnnrag.devices import visible_gpus
 from gnnrag.errors import ConfigError, GnnragError, described
 
 B = TypeVar("B")
@@ -48,11 +49,11 @@ class ExecutorConfig:
     """Where the expensive steps run: embedding, extraction and reports of an index, shards of an evaluation."""
 
     name: Literal["local", "processes", "ray"] = "local"
-    workers: Annotated[int, Ge(1)] | None = None  # null: one a core; ray: one a GPU where the work asks for GPUs
+    workers: Annotated[int, Ge(1)] | None = None  # null: one for each core, or for each GPU where the work asks for one
     address: str | None = None  # of a Ray cluster; null: RAY_ADDRESS, a cluster that runs here, else one is started
     # Of an evaluation:
     shards: Annotated[int, Ge(1)] | None = None  # parts of the questions; null: as they are, else one for each worker
-    gpus: Annotated[float, Ge(0)] = 0.0  # ray: share of a GPU that each worker takes, for networks and models in it
+    gpus: Annotated[float, Ge(0)] = 0.0  # share of a GPU that each worker takes, for networks and models in it
 
 
 class Executor:
@@ -107,13 +108,16 @@ def _result(outcome: tuple[Any, Exception | None]) -> Any:
 
 # -------------------------------------------------------------------------------------------- processes of this machine
 class ProcessExecutor(Executor):
-    """Spawned processes of this machine, each with its share of the cores; they all see the same GPUs."""
+    """Spawned processes of this machine, each with its share of the cores and of the GPUs."""
 
     def workers(self, gpus: float = 0.0) -> int:
-        return self.settings.workers or _cores()
+        if self.settings.workers:
+            return self.settings.workers
+        return int(len(_groups(gpus)) / min(gpus, 1)) if _groups(gpus) else _cores()
 
     def map(self, work: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[int, R]]:
-        count = self._needed(work, batches)
+        count, groups = self._needed(work, batches), _groups(getattr(work, "gpus", 0.0))
+        devices = [",".join(groups[i % len(groups)]) if groups else None for i in range(count)]
         sent, threads = pickle.dumps(work), max(1, _cores() // count)
         numbered, killed = enumerate(batches), 0
         waiting: deque[tuple[int, B]] = deque()
@@ -121,8 +125,11 @@ class ProcessExecutor(Executor):
             # However the driver ends, this pipe closes with it, and that ends the workers.
             theirs, mine = multiprocessing.Pipe(duplex=False)
             context = multiprocessing.get_context("spawn")
+            queue = context.SimpleQueue()
+            for device in devices:
+                queue.put(device)
             running: dict[Future[Any], tuple[int, B]] = {}
-            pool = ProcessPoolExecutor(count, context, _begin, (sent, threads, theirs))
+            pool = ProcessPoolExecutor(count, context, _begin, (sent, threads, queue, theirs))
             try:
                 while True:
                     waiting.extend(islice(numbered, max(0, 2 * count - len(running) - len(waiting))))
@@ -152,11 +159,13 @@ class ProcessExecutor(Executor):
 _SENT: list[bytes] = []  # the work of a worker process
 
 
-def _begin(work: bytes, threads: int, driver: Connection) -> None:
+def _begin(work: bytes, threads: int, devices: Any, driver: Connection) -> None:
     """Set up a worker process. The work is unpickled later, so that the libraries that it imports see their share."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of Ctrl-C: the driver ends the workers
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    if (device := devices.get()) is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
     _SENT.append(work)
 
 
@@ -176,6 +185,14 @@ def _attempt_here(batch: Any) -> tuple[Any, Exception | None]:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _groups(gpus: float) -> list[Sequence[str]]:
+    """Return the GPUs of this machine by as many as a worker takes; none where it takes none."""
+    if not gpus:
+        return []
+    devices, each = visible_gpus(), max(1, round(gpus))
+    return [devices[i : i + each] for i in range(0, len(devices) - each + 1, each)]
 
 
 # ------------------------------------------------------------------------------------------------------- a Ray cluster

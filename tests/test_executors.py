@@ -231,6 +231,34 @@ def test_cores_are_shared_among_processes(monkeypatch: pytest.MonkeyPatch) -> No
     assert executor.workers() == len(os.sched_getaffinity(0))
 
 
+@dataclass(frozen=True)
+class Visible:
+    """Returns the devices that its worker sees."""
+
+    gpus: float
+
+    def __call__(self, seconds: float) -> str | None:
+        time.sleep(seconds)
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "seen"),
+    [
+        (2.0, 1, {"0,2"}),
+        pytest.param(1.0, 3, {"0", "2", "5"}, marks=pytest.mark.slow),
+        pytest.param(0.5, 6, {"0", "2", "5"}, marks=pytest.mark.slow),
+    ],
+)
+def test_each_process_has_gpus_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, gpus: float, workers: int, seen: set[str]
+) -> None:
+    monkeypatch.setattr("gnnrag.executors.visible_gpus", lambda: ["0", "2", "5"])
+    executor = make_executor(ExecutorConfig("processes"))
+    assert executor.workers(gpus) == workers
+    assert {devices for _, devices in executor.map(Visible(gpus), [0.5] * 2 * workers)} == seen
+
+
 def test_ray_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"gnnrag\[ray\]"):

@@ -81,7 +81,6 @@ class GNNSet(OpenSet):
     def inputs(self) -> dict[str, Any]:
         return self.fingerprints(needed_stages(self.settings, self.config.index))
 
-    @cached_property
     def examples(self) -> ExampleSet | EntitySet:
         questions, settings = list(self.questions.values()), self.settings
         if settings.gnn.mode == "entity":
@@ -107,9 +106,8 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GN
     return GNNSet(name, config, *opened, settings)
 
 
-def pools(sets: Mapping[str, GNNSet], parts: Mapping[str, Parts]) -> dict[str, Pool]:
+def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
     """Return the pool of each part: `train` (questions that teach something), `validation` and `report`."""
-    examples = {name: one.examples for name, one in sets.items()}
     place = {name: {q.id: i for i, q in enumerate(one.questions)} for name, one in examples.items()}
 
     def items(name: str, part: str) -> list[int]:
@@ -127,20 +125,23 @@ SUMMARY = (
 
 
 class GNNTraining(NetworkTraining):
-    """Training of the graph network; its data are the opened sets by name."""
+    """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
 
     schema, prefix, title, summary = TrainGNNConfig, "gnn", "Graph network", SUMMARY
     record = RECORD
     config: TrainGNNConfig
     sets: Mapping[str, GNNSet]
 
+    def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
+        super().__init__(config, data[0], fold, context)
+        self.pools = pools(data[1], self.parts)
+
     @classmethod
     def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
-        return {name: open_corpus(name, config, on_index) for name in config.sets}
-
-    @cached_property
-    def pools(self) -> dict[str, Pool]:
-        return pools(self.sets, self.parts)
+        """Open all sets, and the examples of their questions, where questions are asked."""
+        corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
+        asked = corpora if config.stage == "retrieval" else {}
+        return corpora, {name: corpus.examples() for name, corpus in asked.items()}
 
     @property
     def seen(self) -> frozenset[str]:

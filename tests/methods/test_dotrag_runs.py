@@ -107,8 +107,8 @@ def test_a_schema_may_name_more_than_the_graph_has(
     """A corpus of some of the entities need not have every type; a file for another graph is still refused."""
     file = tmp_path / "schema.yaml"
     file.write_text("types: [{name: movie}, {name: person}, {name: rating}]\nrelations: [{name: starred_actors}]\n")
-    _, metrics = answered(dots, f"method.schema_file={file}", "run.name=more")
-    assert not metrics["failed"]
+    rows, metrics = answered(dots, f"method.schema_file={file}", "run.name=more")
+    assert not metrics["failed"] and {row["usage"]["flags"]["schema_lacks"] for row in rows} == {1}
     assert caplog.text.count("the graph has no rating; these are not offered") == 1
     file.write_text("types: [{name: planet}]\n")
     with pytest.raises(DataError, match="types: the graph has no 'planet'"):

@@ -110,6 +110,7 @@ class DotRAG(Method):
             session.flag("concepts", *concepts.flags)
             starts, flags = await self.worker(lambda: self.anchors.choose(self.meaning, concepts, question.text))
             session.counts.update(flags)
+        session.counts.update(schema_lacks=len(self.schema.lacking))
         many = {"always": True, "never": False}.get(self.set_questions, bool(_ASKS_SET.search(question.text)))
         jobs = [partial(self._open_dot, state, i, s, many) for i, s in enumerate(starts)]
         state.memory["dots"] = await concurrently(session, jobs)

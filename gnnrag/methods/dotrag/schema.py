@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Schema:
     types: tuple[SchemaTerm, ...]  # of nodes; none where the extractor gave none
     relations: tuple[SchemaTerm, ...]  # predicates
     links: Mapping[tuple[str, str, str], int]  # (head type, predicate, tail type) to how many relations join such nodes
+    lacking: tuple[str, ...] = ()  # types and predicates that its file names and the graph does not have
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +110,9 @@ def to_yaml(schema: Schema) -> str:
         "# offered. Counts and examples are for you; a run counts by itself.\n"
     )
     sections = {
-        name: [{**asdict(kind), "examples": list(kind.examples)} for kind in kinds]
+        name: [
+            {"name": k.name, "definition": k.definition, "count": k.count, "examples": list(k.examples)} for k in kinds
+        ]
         for name, kinds in (("types", schema.types), ("relations", schema.relations))
     }
     return head + yaml.safe_dump({"description": schema.description, **sections}, sort_keys=False, width=110)
@@ -129,7 +132,7 @@ class _File(BaseModel, extra="forbid"):
 
 
 def load(path: Path, graph: KnowledgeGraph) -> Schema:
-    """Read an edited schema for a graph; a warning names what the graph does not have of it.
+    """Read an edited schema for a graph; what the graph does not have of it is listed in `lacking`.
 
     Raises DataError where it cannot be read, or none of its types, or of its predicates, is one of the graph.
     """
@@ -137,7 +140,7 @@ def load(path: Path, graph: KnowledgeGraph) -> Schema:
         file = _File.model_validate(yaml.safe_load(path.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         raise DataError(path, f"cannot be read as a schema (description, types, relations): {error}") from error
-    drafted = draft(graph)
+    drafted, lacking = draft(graph), list[str]()
 
     def edited(section: str, rows: Sequence[_Row] | None, kinds: tuple[SchemaTerm, ...]) -> tuple[SchemaTerm, ...]:
         if rows is None:
@@ -146,10 +149,12 @@ def load(path: Path, graph: KnowledgeGraph) -> Schema:
         unknown = [name for name in definitions if name not in known]
         if unknown and len(unknown) == len(definitions):
             raise DataError(path, f"{section}: the graph has no {unknown[0]!r}. {nearest(unknown[0], known)}")
-        if unknown:
-            log.warning("%s: the graph has no %s; these are not offered", path, ", ".join(unknown))
+        lacking.extend(unknown)
         return tuple(replace(kind, definition=definitions[kind.name]) for kind in kinds if kind.name in definitions)
 
     types = edited("types", file.types, drafted.types)
     relations = edited("relations", file.relations, drafted.relations)
-    return replace(drafted, description=file.description or drafted.description, types=types, relations=relations)
+    if lacking:
+        log.warning("%s: the graph has no %s; these are not offered", path, ", ".join(lacking))
+    text = file.description or drafted.description
+    return replace(drafted, description=text, types=types, relations=relations, lacking=tuple(lacking))
