@@ -238,7 +238,7 @@ class Index:
             history: earlier answers, or questions with answers, oldest first: a follow-up becomes a question of its
                 own (`Answer.question`), as `roles.rewriter` says.
             filter: a condition in SQL on what may be read, over `id`, `title`, `text`, `place` and the metadata of
-                passages: `source LIKE 'reports/%' AND year >= 2020`.
+                passages: `source LIKE 'reports/%' AND date >= '2020-01-01'`.
 
         Raises:
             ConfigError: a setting or a part that there is not, or that does not fit; a malformed filter.

@@ -46,8 +46,11 @@ class MicroBatcher(Generic[ItemT, ResultT]):
         futures: list[Future[ResultT]] = [Future() for _ in items]
         with self._lock:
             self._waiting += zip(items, futures, strict=True)
-            begins, self._is_at_work = bool(items) and not self._is_at_work, self._is_at_work or bool(items)
-        if begins:  # soon, so that every question that is ready puts its queries in
+            begins = bool(items) and not self._is_at_work
+            self._is_at_work |= begins
+        if begins and self.window_s:
+            self._begin()
+        elif begins:  # soon, so that every question that is ready puts its queries in
             asyncio.get_running_loop().call_soon(self._begin)
         results = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
         for result in results:

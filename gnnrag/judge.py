@@ -138,9 +138,10 @@ def load_data(runs: Sequence[JudgedRun]) -> Dataset:
 
 
 def golden_evidence(question: Question, passages: Mapping[str, Passage]) -> str:
-    """Return the text of the gold passages, else the gold triples, a line each; empty where there is none."""
+    """Return the text of the gold passages, else the gold triples or statements, a line each; empty where is none."""
     texts = [passages[id_].content for id_ in question.gold if id_ in passages]
-    return "\n\n".join(texts) or "\n".join(" | ".join(triple) for triple in question.evidence)
+    lines = [" | ".join(triple) for triple in question.evidence] or question.extra.get("statements", ())
+    return "\n\n".join(texts) or "\n".join(lines)
 
 
 def shortened(text: str, max_words: int) -> str:

@@ -77,7 +77,7 @@ class Query:
     `origin` says where it came from (`question`, `fast`, `slow`, ...). `retriever` names one of the run's further
     retrievers; None is its main one. `vector`, if given, replaces the embedding of the text: a unit vector in the
     embedding space of the index. `filter` is a condition in SQL that passages have to meet, such as
-    `source LIKE 'reports/%' AND year >= 2020` (see `index.filters`). `seeds` are the entities where the question is
+    `date >= '2020-01-01'` (see `index.filters`). `seeds` are the entities where the question is
     known to start, for retrievers that start from entities of a knowledge base.
     """
 

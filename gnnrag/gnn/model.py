@@ -121,7 +121,7 @@ class QueryGNN(nn.Module):
         return self.head_out(functional.relu(out)).squeeze(-1)
 
     def _extras(self, batch: GraphBatch) -> list[Tensor]:
-        """Return what the nodes have besides their states: of their texts, (N, 1, d), and features, (N, B, K)."""
+        """Return what the nodes have besides their states: of their texts, (N or 1, 1, d), and features, (N, B, K)."""
         extras = []
         if hasattr(self, "node_mlp"):
             texts = None if batch.node_vectors is None else self.node_mlp(batch.node_vectors)[:, None]

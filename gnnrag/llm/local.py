@@ -276,7 +276,7 @@ class LocalModel(Backend):
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
     template_options: dict[str, Any] = field(default_factory=dict)  # variables of the template: enable_thinking, ...
-    prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
+    prompts: Variant = "auto"  # full, or small: short, with one example at most; auto: by the size in the model's name
 
     def setup(self) -> None:
         """Find the model, and the thread of others that run it. ConfigError: no model, or a package is missing."""

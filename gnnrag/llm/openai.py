@@ -163,7 +163,7 @@ class OpenAI(Backend):
     concurrency: Annotated[int, Ge(1)] = 8  # requests in flight, retries included
     structured: Structured = "auto"  # response format for replies in JSON; auto: the strictest that the server takes
     token_limit: TokenLimit = "max_tokens"  # parameter that limits a reply; the other one is tried if it is refused
-    prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
+    prompts: Variant = "auto"  # full, or small: short, with one example at most; auto: by the size in the model's name
     price_in: float = 0.0  # per million prompt tokens
     price_out: float = 0.0  # per million completion tokens
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...

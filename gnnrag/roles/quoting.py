@@ -39,7 +39,11 @@ _LEANING = re.compile(
     r"as a result|at this|at these|after (?:this|that)|during (?:this|these))\b",
     re.IGNORECASE,
 )
-_ANNOUNCING = re.compile(r"\b(?:below|following|as follows)\b|:$")
+_ANNOUNCING = re.compile(
+    r"(?:\bas follows|\bthe following(?: [\w-]+){0,3}|\b(?:listed|shown|given|named|described) below)[.:]?$|:$|"
+    r"\b(?:listed|shown|given|named|described) below\b|\bthe following (?:are|is)\b",
+    re.IGNORECASE,
+)
 _BULLET = re.compile(r"^(?:[-*+•–▪◦●]|\(?\d{1,3}[.)])\s+(?=\S)", re.MULTILINE)
 _START = re.compile(r"[\"'“‘(*«「]|(?![a-zß-öø-ÿ])[^\W_]")
 _QUESTION = re.compile(r"[?？؟፧՞][\"'”’)\]*]*$")
@@ -107,7 +111,7 @@ def _unglued(sentence: str) -> list[str]:
 def _announces(one: Statement, position: int, text: str) -> bool:
     """Tell whether a statement says that a list follows, and `text`, which is no statement, stands right behind it."""
     is_next = one.position == position - 1 and count_words(one.text) + count_words(text) <= MOST_WORDS
-    return is_next and bool(_ANNOUNCING.search(one.text))
+    return is_next and bool(_ANNOUNCING.search(one.text)) and not _QUESTION.search(text)
 
 
 def _is_statement(text: str, ends: bool) -> bool:

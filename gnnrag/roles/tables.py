@@ -44,8 +44,9 @@ _MONEY = {"eur": "€", "usd": "$", "gbp": "£"}
 _SIGNS = str.maketrans({sign: f" {name} " for name, sign in _MONEY.items()})
 _UNIT = "|".join(sorted(_MEASURED_IN, key=len, reverse=True))
 _BOUND = re.compile(
-    r" (?:(?P<gt>more than|over|above|after|greater than)|(?P<ge>at least|since)"
-    r"|(?P<lt>less than|under|below|before|fewer than)|(?P<le>at most|up to)) "
+    r" (?:(?P<gt>(?:more|greater|longer|larger|taller|higher|deeper|wider|heavier|bigger) than|over|above|after)"
+    r"|(?P<ge>at least|since)|(?P<lt>(?:less|fewer|shorter|smaller|lower|lighter|narrower) than|under|below|before)"
+    r"|(?P<le>at most|up to)) "
     rf"(?:(?P<sign>{'|'.join(_MONEY)}) )?(?P<number>\d+(?: \d+)?)(?: (?P<unit>{_UNIT}))?(?= )"
 )
 _OF_TIME = ("after", "since", "before")
@@ -195,7 +196,7 @@ class TableQuestion:
         self.table, self.key = table, table.columns[0]
         self.question = self.rest = f" {_folded(question)} "
         self.is_count = bool(re.search(" how many | number of (?!the )", self.rest))
-        self.is_who = " who " in self.rest
+        self.is_who, self.is_where = " who " in self.rest, " where " in self.rest
         self.bounds = [*_BOUND.finditer(self.question)]
         self.rest = _BOUND.sub(" |", self.rest)
         self.wanted: dict[str, set[str]] = {}  # values, folded, of which the rows have one in each of these columns
@@ -218,7 +219,10 @@ class TableQuestion:
             (" when ", [name for name in table.columns if self._is_date(name)]),
             (" where ", [name for name in table.columns if _stems(name) & _PLACE]),
         ):
-            if not self.asked and cue in self.question and len(columns) == 1:
+            # In `when was the Heron sold` the value of another column says what happened, which no date need belong to.
+            is_clear = columns != [self.key] or self.key not in self.wanted
+            is_clear &= self.wanted.keys() <= {self.key} or cue == " who "
+            if not self.asked and cue in self.question and len(columns) == 1 and is_clear:
                 self.asked = columns
         self.other = [name for name in self.asked if name != self.key]
         self.is_limited = bool(self.wanted or self.unwanted or self.bounds)
@@ -237,7 +241,7 @@ class TableQuestion:
         where: dict[str, list[str]] = {}
         for name, counts in self.table.values.items():
             for value in counts:
-                for form in (value, f"{value}s"):  # `how many account managers`
+                for form in (value, f"{value}s", f"{value}es"):  # `how many account managers`
                     if f" {form} " in self.rest and not set(value.split()) <= _ASKING:
                         self.rest = self.rest.replace(f" {form} ", f" {value} ")
                         where[value] = [*where.get(value, ()), name]
@@ -365,7 +369,7 @@ class TableQuestion:
         (name,), is_number = self.asked, bool(self._numbers(rows, self.asked[0]))
         unique = [one for one in self.wanted if max(self.table.values[one].values()) == 1 and not _stems(one) & _PLACE]
         is_told = self.key in self.wanted or (unique and len(self.table.rows) > 2 and not self.is_count)
-        if not is_told or (self.is_count and not is_number) or (self.is_who and is_number):
+        if not is_told or (self.is_count and not is_number) or ((self.is_who or self.is_where) and is_number):
             return None
         return (rows[0].cells[name], rows) if rows[0].cells.get(name) else None
 
@@ -386,6 +390,7 @@ class TableQuestion:
             is_row = content_stems(head_noun(self.question.strip())) & self.counted
             return (str(len(rows)), rows) if is_row and self.is_limited else None
         is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and self.is_limited
+        is_list = is_list and not (name == self.key and name in self.wanted)  # `who sold the Heron` asks for no Heron
         return ("; ".join(values), rows) if is_list and all(values) and len(values) <= LISTED else None
 
     def _aggregate(self, rows: Sequence[Row], name: str, numbers: Sequence[tuple[float, str]]) -> Found:

@@ -54,6 +54,12 @@ _BREAK = re.compile(
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
+# `am 6. Juni`: the dot of a German ordinal.
+_DAY = re.compile(r"\d{1,2}\.$")
+_MONTHS = {
+    *("Januar", "Februar", "März", "April", "Mai", "Juni"),
+    *("Juli", "August", "September", "Oktober", "November", "Dezember"),
+}
 _ABBREVIATIONS = word_set("abbreviations")
 _STARTERS = word_set("sentence_starts")
 _FIRST_WORD = re.compile(r"\w+")
@@ -93,10 +99,11 @@ def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:
     last = _LAST_TOKEN.search(block, max(start, match.start() - 24), match.start())
     if last is None:
         return False
-    token = last.group(1)
+    token, following = last.group(1), _FIRST_WORD.search(block, match.end())
+    if following and _DAY.fullmatch(token) and following.group() in _MONTHS:
+        return True
     if token.lower() not in _ABBREVIATIONS and not _INITIALS.fullmatch(token):
         return False
-    following = _FIRST_WORD.search(block, match.end())
     return following is None or following.group() not in _STARTERS
 
 
@@ -240,5 +247,5 @@ def _unit_rows(bags: Sequence[Sequence[str]]) -> np.ndarray:
 
 
 def _cut(text: str, words: int) -> str:
-    *_, last = islice(_WORD.finditer(text), words)
-    return f"{text[: last.end()]}…"
+    ends = [match.end() for match in islice(_WORD.finditer(text), words)]
+    return f"{text[: max(ends, default=0)]}…"

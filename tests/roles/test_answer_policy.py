@@ -16,7 +16,7 @@ from gnnrag.networks import EMBEDDED_SHA256
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
-from gnnrag.roles.tuned.reader import OfflineReader, TunedReader
+from gnnrag.roles.tuned.reader import OfflineReader, TunedReader, _is_beside_the_point
 from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader
 from gnnrag.roles.tuned.sureness import signals
@@ -54,6 +54,25 @@ def ask(reader: TunedReader, tasks: list[ReaderTask]) -> list[Answer]:
 
 def make(path: Path, **more: object) -> TunedReader:
     return set_up(TunedReader(path=str(path), base=base_of(path), **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("question", "is_beside"),
+    [
+        ("Who is the director?", True),  # he was, until 2003
+        ("Who was the director?", False),
+        ("Who is the former director?", False),
+        ("Who was the director in 2010?", True),
+        ("Who was the director in 2003?", False),
+    ],
+)
+def test_what_has_ended_or_is_of_another_year_is_not_stated(question: str, is_beside: bool) -> None:
+    text = "Its director was Ingrid Sand, who led it until 2003."
+    asked = SimpleNamespace(
+        question=question, reading=SimpleNamespace(texts=[text]), type="name", sentence=lambda one: (0, len(text), "")
+    )
+    item: Any = SimpleNamespace(asked=asked)
+    assert _is_beside_the_point(item, SimpleNamespace(passage=0), "") is is_beside  # type: ignore[arg-type]
 
 
 def test_it_answers_from_the_passages_shown(path: Path) -> None:

@@ -85,9 +85,11 @@ def test_what_fits_half_as_well_as_the_best_ends_a_long_answer_and_is_left_out_o
 def test_a_list_is_quoted_with_the_sentence_that_announces_it_and_a_sentence_before_a_heading_without_its_stop() -> (
     None
 ):
-    text = "Signs of a dry hedge are below. Brown tips Thin rows Bare wood These are seen in June on the south side"
+    text = (
+        "Signs of a dry hedge are listed below. Brown tips Thin rows Bare wood These are seen in June on the south side"
+    )
     assert [one.text for one in statements(f"{text}.")] == [
-        "Signs of a dry hedge are below. Brown tips Thin rows Bare wood",
+        "Signs of a dry hedge are listed below. Brown tips Thin rows Bare wood",
         "These are seen in June on the south side.",
     ]
     assert statements("A hedge is cut in May by two people with long shears These are oiled once a year.")[0].text == (

@@ -69,6 +69,9 @@ def table(folder: Path, name: str, text: str) -> Table:
 
 
 SAYS = [
+    ("launches", "When was the Redshank built?", "2003", 1),
+    ("launches", "How many survey launches are there?", "2", 2),
+    ("launches", "Which vessels are longer than 12 m?", "Whimbrel; Godwit", 2),
     ("customers", "Which customers are in Norway?", "Oslo Vann AS; Bergen Kraft", 2),
     ("customers", "How many customers are in Norway?", "2", 2),
     ("customers", "How many customers do we have?", "4", 4),  # the total is none
@@ -96,6 +99,10 @@ SAYS = [
     ("ships", "Which ships were built before 1960 and bought after 1990?", "Alma", 1),
 ]
 SILENT = [
+    ("launches", "When was the Redshank sold?"),  # the only dates are of building
+    ("launches", "When was the Godwit laid up?"),
+    ("launches", "Where was the Whimbrel built?"),  # a year is no place
+    ("launches", "Who sold the Redshank?"),
     ("boats", "How many boats have a weight of more than 2 tonnes?"),  # it is given in kg
     ("boats", "How many boats cost more than 10 euros?"),
     ("ships", "What is the average year in which the ships were built?"),  # 1,948.7 is no year
@@ -115,7 +122,12 @@ SILENT = [
     ("customers", "What is the fee in Norway?"),  # there are two
     ("customers", "Is Oslo Vann in Norway?"),
 ]
-TEXTS = {"customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS, "ships": SHIPS, "boats": BOATS}
+LAUNCHES = """vessel,type,length (m),built,status
+Whimbrel,research vessel,42.0,2017,active
+Redshank,survey launch,11.0,2003,sold
+Godwit,survey launch,12.5,1979,laid up
+"""
+TEXTS = {"launches": LAUNCHES, "customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS, "ships": SHIPS, "boats": BOATS}
 
 
 @pytest.mark.parametrize(("name", "question", "text", "count"), SAYS)

@@ -13,6 +13,10 @@ from gnnrag.text.sentences import split_sentences
     ("text", "expected"),
     [
         ("He left. She stayed.", ["He left.", "She stayed."]),
+        (
+            "Sie wurde am 6. Juni 2019 eröffnet. Der Bau kostete viel.",
+            ["Sie wurde am 6. Juni 2019 eröffnet.", "Der Bau kostete viel."],
+        ),
         ("Dr. Smith met F.W. Murnau. They spoke.", ["Dr. Smith met F.W. Murnau.", "They spoke."]),
         ("He moved to the U.S. He stayed.", ["He moved to the U.S.", "He stayed."]),
         ("The U.S. Navy came.", ["The U.S. Navy came."]),

@@ -52,6 +52,9 @@ from gnnrag.types import Passage, Question
 LIKELIEST = "likeliest span"  # the thought of an answer that the network found
 COMPARED = 0.7  # least confidence of a comparison that is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # least confidence of a name that replaces its description
+_PRESENT = re.compile(r"\W*(?:who|what|which)\b.{0,60}?\b(?:is|are)\b", re.IGNORECASE)
+_ENDED = re.compile(r"\b(?:former|formerly|previous|previously|until|no longer)\b", re.IGNORECASE)
+_YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read to find their names
 
 
@@ -279,7 +282,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if self.sureness:
             values = signals(item, found, self._cosine(item.asked.question, task.passages[one.passage]))
             sure, least = self.sureness(values), self.sureness.threshold
-        if sure < self._least(task, least) or (task.style is None and _is_beside_the_point(item, one)):
+        if sure < self._least(task, least) or (
+            task.style is None and _is_beside_the_point(item, one, task.passages[one.passage].title)
+        ):
             return Answer("", thought=f"withheld: {sure:.3f}")
         return Answer(one.text, (task.passages[one.passage].id,), round(sure, 4), LIKELIEST)
 
@@ -325,13 +330,20 @@ def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
     return content_stems(" ".join(f"{text} {passages[id_].title if id_ in passages else ''}" for text, id_ in rows))
 
 
-def _is_beside_the_point(item: SpanItem, one: Candidate) -> bool:
-    """Tell whether no span can answer the question (yes or no), or this one is in a table cell of another topic.
+def _is_beside_the_point(item: SpanItem, one: Candidate, title: str) -> bool:
+    """Tell whether no span can answer the question (yes or no), or this one is of another time or of another topic.
+
+    It is of another time where its passage lacks the year of the question, or its sentence says that what is asked for
+    in the present has ended (`was director until 2003`).
 
     Rows of several cells are left to `tables`. A lone cell, `project leader: Ida Berg`, can answer only a question that
     names its label.
     """
+    question, text = item.asked.question, item.asked.reading.texts[one.passage]
     start, end, _ = item.asked.sentence(one)
-    cells = parse_row(item.asked.reading.texts[one.passage][start:end])
+    has_ended = _PRESENT.match(question) and _ENDED.search(text[start:end]) and not _ENDED.search(question)
+    if has_ended or not {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}:
+        return True
+    cells = parse_row(text[start:end])
     is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)
     return item.asked.type == "yes_no" or is_of_row
