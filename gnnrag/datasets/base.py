@@ -224,7 +224,7 @@ def find_source(path: Path) -> Source:
         return Source("long", path, path.stem)
     if not path.is_file():
         where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
-        raise DataError(path, f"does not exist{where}; data/README.md says how to get the benchmarks")
+        raise DataError(path, f"does not exist{where}: check the path; data/README.md says how to get the benchmarks")
     if path.suffix.lower() in SUFFIXES:
         return Source("folder", path, path.name)
     known = ", ".join(sorted(SUFFIXES))

@@ -153,8 +153,11 @@ def test_rest_and_openai_say_the_same(
         body = {"model": "index/bdtr", "messages": [{"role": "user", "content": question}]}
         message = client("POST", "/v1/chat/completions", body)[1]["choices"][0]["message"]
         text, _, sources = message["content"].partition("\n\nSources:\n")
-        assert text == (answer.marked or "No answer was found in the passages.")
-        notes = {note["url_citation"]["start_index"]: note["url_citation"] for note in message["annotations"]}
+        head = "Nearest: " if answer.form == "quoted" else ""
+        assert text == head + (answer.marked or "No answer was found in the passages.")
+        notes = {
+            note["url_citation"]["start_index"] - len(head): note["url_citation"] for note in message["annotations"]
+        }
         assert notes.keys() == {citation.at for citation in answer.citations}
         for citation in answer.citations:
             note = notes[citation.at]
