@@ -138,3 +138,21 @@ def test_a_worker_leaves_the_event_loop_free() -> None:
         return await job
 
     assert asyncio.run(go()) != threading.get_ident() and order == ["loop", "job"]
+
+
+def test_what_waits_when_it_is_closed_is_answered_and_so_is_what_comes_later() -> None:
+    release, work = threading.Event(), Squares()
+
+    def slow(items: Sequence[int]) -> list[int]:
+        release.wait(10)
+        return work(items)
+
+    async def go() -> list[list[int]]:
+        batcher = MicroBatcher(slow, max_batch=1)
+        waiting = asyncio.gather(batcher([1]), batcher([2]))
+        await asyncio.sleep(0.05)  # the first batch is at work, the second one waits
+        batcher.close()
+        release.set()
+        return [*await waiting, await batcher([3])]
+
+    assert asyncio.run(asyncio.wait_for(go(), 10)) == [[1], [4], [9]]
