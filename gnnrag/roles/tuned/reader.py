@@ -53,7 +53,11 @@ LIKELIEST = "likeliest span"  # the thought of an answer that the network found
 COMPARED = 0.7  # least confidence of a comparison that is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # least confidence of a name that replaces its description
 _PRESENT = re.compile(r"\W*(?:who|what|which)\b.{0,60}?\b(?:is|are)\b", re.IGNORECASE)
-_ENDED = re.compile(r"\b(?:former|formerly|previous|previously|until|no longer)\b", re.IGNORECASE)
+_ENDED = re.compile(
+    r"\b(?:former(?:ly)?|previous(?:ly)?|no longer)\b|"
+    r"\b(?:was|were|led|held|ran|\w+ed)\b.{0,80} until(?: \w+){0,2} (?:1\d|20)\d\d\b",
+    re.IGNORECASE,
+)
 _YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read to find their names
 
