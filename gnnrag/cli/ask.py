@@ -132,7 +132,7 @@ def _command(typed: str, answers: Sequence[Answer], index: Index) -> str:
 
 def _headed(answer: Answer, heading: str = "") -> str:
     """Return the text of an answer behind a heading; a quotation, which may not answer, is always headed `Nearest`."""
-    return f"{'Nearest: ' if answer.form == 'quoted' else heading}{answer.marked or answer}"
+    return f"{answer.head or heading}{answer.marked or answer}"
 
 
 def _brief(answer: Answer) -> Iterator[str]:

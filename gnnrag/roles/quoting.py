@@ -40,7 +40,7 @@ _LEANING = re.compile(
     re.IGNORECASE,
 )
 _ANNOUNCING = re.compile(
-    r"(?:\bas follows|\bthe following(?: [\w-]+){0,3}|\b(?:listed|shown|given|named|described) below)[.:]?$|:$|"
+    r"(?:\bas follows|\bthe following(?: [\w-]+){0,3})[.:]?$|:$|"
     r"\b(?:listed|shown|given|named|described) below\b|\bthe following (?:are|is)\b",
     re.IGNORECASE,
 )

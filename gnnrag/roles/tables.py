@@ -220,10 +220,9 @@ class TableQuestion:
             (" where ", [name for name in table.columns if _stems(name) & _PLACE]),
         ):
             # In `when was the Heron sold` the value of another column says what happened, which no date need belong to.
-            is_clear = columns != [self.key] or self.key not in self.wanted
-            is_clear &= self.wanted.keys() <= {self.key} or cue == " who "
-            if not self.asked and cue in self.question and len(columns) == 1 and is_clear:
-                self.asked = columns
+            is_told = cue == " who " or self.wanted.keys() <= {self.key}
+            if not self.asked and cue in self.question and len(columns) == 1 and is_told:
+                self.asked = [name for name in columns if name not in self.wanted]
         self.other = [name for name in self.asked if name != self.key]
         self.is_limited = bool(self.wanted or self.unwanted or self.bounds)
         # What a row is: what the heading next to it says, or a value that was asked for.

@@ -51,6 +51,11 @@ class Answer:
         return f"failed: {self.error}" if self.error else self.text or "(no answer was found in the passages)"
 
     @property
+    def head(self) -> str:
+        """What stands before a quotation, which may not answer, wherever answers are shown as text."""
+        return "Nearest: " if self.form == "quoted" else ""
+
+    @property
     def marked(self) -> str:
         """The text with the marks of all its sources; those of a short answer are at its end."""
         tail = dict.fromkeys(f"[{c.number}]" for c in self.citations if c.at > len(self.text))

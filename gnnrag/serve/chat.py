@@ -24,7 +24,6 @@ from gnnrag.serve.rest import MOST_TURNS, Body, Condition, EventStream, Limits, 
 from gnnrag.text.tokens import BYTES, estimate_tokens
 
 router = APIRouter(prefix="/v1")
-_NEAREST = "Nearest: "
 _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
 _NO_ANSWER = "No answer was found in the passages."
@@ -192,7 +191,7 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer, body: ChatB
         sources = [{name: getattr(citation, name) for name in names} for citation in answer.citations]
         data = {"answer": answer.text, "form": answer.form, "sources": sources}
         return Reply(json.dumps(data, ensure_ascii=False), [], answer.usage, form=answer.form).cut_to(tokens)
-    head = _NEAREST if answer.form == "quoted" else ""  # clients show no other sign that nothing is certain
+    head = answer.head  # clients show no other sign that nothing is certain
     text, notes, quoted = head + (answer.marked or _NO_ANSWER), [], dict[int, list[str]]()
     for (number, at), group in groupby(answer.citations, key=lambda citation: (citation.number, citation.at)):
         citations = list(group)  # sentences that share a mark; the last one comes right before it

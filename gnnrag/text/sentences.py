@@ -55,11 +55,8 @@ _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
 # `am 6. Juni`: the dot of a German ordinal.
-_DAY = re.compile(r"\d{1,2}\.$")
-_MONTHS = {
-    *("Januar", "Februar", "März", "April", "Mai", "Juni"),
-    *("Juli", "August", "September", "Oktober", "November", "Dezember"),
-}
+_DAY = re.compile(r"\d{1,2}\.")
+_MONTHS = word_set("german_months")
 _ABBREVIATIONS = word_set("abbreviations")
 _STARTERS = word_set("sentence_starts")
 _FIRST_WORD = re.compile(r"\w+")
@@ -99,11 +96,13 @@ def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:
     last = _LAST_TOKEN.search(block, max(start, match.start() - 24), match.start())
     if last is None:
         return False
-    token, following = last.group(1), _FIRST_WORD.search(block, match.end())
-    if following and _DAY.fullmatch(token) and following.group() in _MONTHS:
-        return True
-    if token.lower() not in _ABBREVIATIONS and not _INITIALS.fullmatch(token):
+    token = last.group(1)
+    is_day = bool(_DAY.fullmatch(token))
+    if not is_day and token.lower() not in _ABBREVIATIONS and not _INITIALS.fullmatch(token):
         return False
+    following = _FIRST_WORD.search(block, match.end())
+    if is_day:
+        return following is not None and following.group().lower() in _MONTHS
     return following is None or following.group() not in _STARTERS
 
 
