@@ -27,6 +27,7 @@ from gnnrag.types import Passage
 LEAST_WORDS, MOST_WORDS = 4, 60
 ENGLISH = 0.15  # least share of function words among the words of an English passage
 SHORT_LINE = 8  # words of an item or a row, at most
+LABELLED = 15  # words of a line with a label, at most
 _OPENINGS = word_set("openings")
 _GLUED = re.compile(r"(?<=[a-z\d)%])\s+(?=([A-Z][a-z'’]*)\s(?:[a-z(]|[A-Z]{2,}))")
 _VERB = re.compile(
@@ -67,7 +68,7 @@ def statements(text: str) -> tuple[Statement, ...]:
     is_english = sum(word in FUNCTION_WORDS for word in said) >= ENGLISH * len(said)
     for block in _lists(BLANK_LINE.split(text)):
         is_list = "\n" in block or bool(_BULLET.search(block))
-        if len(parse_row(block)) > 1 or (is_list and count_words(block) >= LEAST_WORDS):
+        if _is_labelled(block) or (is_list and count_words(block) >= LEAST_WORDS):
             stated.append(Statement(block, position, leans=False))
             position += 1
             continue
@@ -102,6 +103,12 @@ def _is_line(block: str) -> bool:
     return 0 < count_words(block) <= SHORT_LINE and not ENDING.search(block) and ":" not in block
 
 
+def _is_labelled(block: str) -> bool:
+    """Tell whether a block is a row of a table, or a short line such as `Partner: the University of Oslo`."""
+    cells = parse_row(block)
+    return len(cells) > 1 or (any(cells) and count_words(block) <= LABELLED and not ENDING.search(block))
+
+
 def _unglued(sentence: str) -> list[str]:
     """Cut a sentence before words that can only open one: headings and lists often lack the full stop before them."""
     cuts = [m.start() for m in _GLUED.finditer(sentence) if m.group(1) in _OPENINGS]
@@ -121,7 +128,7 @@ def _is_statement(text: str, ends: bool) -> bool:
         and (ends or bool(ENDING.search(text)))
         and not _QUESTION.search(text)
         and bool(_START.match(text))
-        and sum(w[:1].isupper() for w in parts) <= 0.6 * len(parts)
+        and (bool(_LEANING.match(text)) or sum(w[:1].isupper() for w in parts) <= 0.6 * len(parts))
     )
 
 
@@ -135,7 +142,7 @@ REDUNDANCY = 0.5  # weight of a statement's likeness to those chosen already
 ALIKE = 0.7  # share of common words from which on a statement is a repetition
 WEAKEST = 0.7  # least fit of a further statement, as a share of the best one's
 WEAKEST_LONG = 0.5  # the same in a long answer, where statements below WEAKEST come after all others
-FEW_WORDS = 60  # most words of statements that are quoted in place of an unsure short answer
+FEW_WORDS = 80  # most words quoted where no style is asked for
 
 
 @dataclass(frozen=True)
@@ -170,26 +177,33 @@ class Quoter:
     def __init__(self, index: Index | None, max_passages: int) -> None:
         self.index, self.max_passages = index, max_passages
 
-    def answers(self, tasks: Sequence[ReaderTask], floors: Sequence[float]) -> list[Answer]:
-        """Return statements with their citations for each task; no text where none fits as well as its floor."""
+    def answers(
+        self, tasks: Sequence[ReaderTask], floors: Sequence[float], likely: Sequence[Citation | None]
+    ) -> list[Answer]:
+        """Return statements with their citations for each task; no text where none fits as well as its floor.
+
+        `likely`: the sentence of an answer that is too unsure to be stated; it is quoted first where there is no style.
+        """
         units = [
             [unit for n, passage in enumerate(task.passages[: self.max_passages]) for unit in units_of(n, passage)]
             for task in tasks
         ]
-        return [self._answer(*each) for each in zip(tasks, units, floors, strict=True)]
+        return [self._answer(*each) for each in zip(tasks, units, floors, likely, strict=True)]
 
-    def _answer(self, task: ReaderTask, units: list[Unit], floor: float) -> Answer:
+    def _answer(self, task: ReaderTask, units: list[Unit], floor: float, likely: Citation | None) -> Answer:
         if not units:
             return Answer("", thought="no statement")
+        first = None if likely is None or task.style else _place(units, task.passages, likely)
         fits = self.fits(beginning(task.question.text), units, task.passages)
         best = float(fits.max())
         confidence = sureness_of(best)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
+        first = int(fits.argmax()) if first is None else first
         if task.style == "long":
-            chosen = choose(units, fits, task.words, WEAKEST_LONG)
+            chosen = choose(units, fits, task.words, WEAKEST_LONG, [first])
         else:
-            chosen = [int(fits.argmax())] if task.style else choose(units, fits, FEW_WORDS, WEAKEST)
+            chosen = [first] if task.style else choose(units, fits, FEW_WORDS, WEAKEST, _with_next(units, first))
         groups = [i for i in chosen if fits[i] >= WEAKEST * best], [i for i in chosen if fits[i] < WEAKEST * best]
         shown = list(dict.fromkeys(one for group in groups for one in in_order([units[i] for i in group])))
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
@@ -238,26 +252,42 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
     return units
 
 
-def choose(units: Sequence[Unit], fits: np.ndarray, words: int, weakest: float) -> list[int]:
-    """Return the units to quote, best first: at most `words` words in all, whatever the length of the first.
+def _place(units: list[Unit], passages: Sequence[Passage], likely: Citation) -> int | None:
+    """Return the number of the unit that quotes a sentence, which is added where no unit does; None: it is too long."""
+    number = [passage.id for passage in passages].index(likely.passages[0])
+    for i, unit in enumerate(units):
+        if unit.passage == number and likely.sentence in unit.text:
+            return i
+    if count_words(likely.sentence) > MOST_WORDS:
+        return None
+    units.append(Unit(number, (Statement(likely.sentence, 0, leans=False),), content_stems(likely.sentence)))
+    return len(units) - 1
+
+
+def _with_next(units: Sequence[Unit], first: int) -> list[int]:
+    """Return a unit, and the one that leans on its last statement (`Its other members are ...`), in FEW_WORDS words."""
+    last = units[first].said[-1]
+    leaning = [i for i, unit in enumerate(units) if unit.passage == units[first].passage and unit.said[0] is last]
+    return [first, *(i for i in leaning if len(units[i].said) > 1 and count_words(units[i].text) <= FEW_WORDS)]
+
+
+def choose(units: Sequence[Unit], fits: np.ndarray, words: int, weakest: float, chosen: Sequence[int]) -> list[int]:
+    """Return the units to quote, those in `chosen` first: at most `words` words in all, whatever the length of these.
 
     `weakest`: least fit of a further unit, as a share of the best one's.
     """
-    best = float(fits.max())
-    nearest, left = np.zeros(len(units)), list(range(len(units)))
-    chosen: list[int] = []
-    room = words
-    while left:
-        at = max(left, key=lambda i: (fits[i] - REDUNDANCY * best * nearest[i], -i))
-        chosen.append(at)
-        room -= count_words(units[at].text)
-        for i in left:
-            nearest[i] = max(nearest[i], similarity(units[i].stems, units[at].stems))
+    best, chosen = float(fits.max()), [*chosen]
+    while True:
+        said = {one for i in chosen for one in units[i].said}
+        room = words - sum(count_words(one.text) for one in said)
+        nearest = [max(similarity(unit.stems, units[i].stems) for i in chosen) for unit in units]
         left = [
-            i for i in left
-            if i != at and nearest[i] < ALIKE and fits[i] >= weakest * best and count_words(units[i].text) <= room
+            i for i, unit in enumerate(units)
+            if i not in chosen and nearest[i] < ALIKE and fits[i] >= weakest * best and count_words(unit.text) <= room
         ]  # fmt: skip
-    return chosen
+        if not left:
+            return chosen
+        chosen.append(max(left, key=lambda i: (fits[i] - REDUNDANCY * best * nearest[i], -i)))
 
 
 def in_order(units: Sequence[Unit]) -> list[tuple[int, Statement]]:

@@ -138,9 +138,12 @@ class TableReader:
         if condition and self.index is not None:
             passes, position = self.index.matching(condition), self.index.position
             tables = [replace(t, rows=tuple(r for r in t.rows if passes[position[r.passage.id]])) for t in tables]
-        tables = [table for table in tables if any(row.passage.id in ids for row in table.rows)]
-        found = {a.text: a for t in tables if (a := ask_table(question, t)) is not None}
-        return next(iter(found.values())) if len(found) == 1 else None
+        # Tables that retrieval found; other tables of the same files where these say nothing.
+        for of_shown in (True, False):
+            near = [t for t in tables if any(row.passage.id in ids for row in t.rows) == of_shown]
+            if found := {a.text: a for t in near if (a := ask_table(question, t)) is not None}:
+                return next(iter(found.values())) if len(found) == 1 else None
+        return None
 
     def _read(self, document: str) -> list[Table]:
         numbers = range(1, MOST_PASSAGES + 2)
@@ -267,7 +270,8 @@ class TableQuestion:
         if len(columns := self._prices()) == 1:
             self._ask(columns[0], content_stems(self.rest) & _PRICES)
         for group in (*_LIKE, _WHO):
-            if self.table.stems & _OF_PEOPLE if group is _WHO else content_stems(" ".join(self.asked)) & group:
+            named = content_stems(" ".join([*self.asked, *self.wanted]))
+            if self.table.stems & _OF_PEOPLE if group is _WHO else named & group:
                 self._drop(group)
 
     def _ask(self, name: str, stems: frozenset[str]) -> None:
@@ -370,7 +374,11 @@ class TableQuestion:
         is_told = self.key in self.wanted or (unique and len(self.table.rows) > 2 and not self.is_count)
         if not is_told or (self.is_count and not is_number) or ((self.is_who or self.is_where) and is_number):
             return None
-        return (rows[0].cells[name], rows) if rows[0].cells.get(name) else None
+        if not (cell := rows[0].cells.get(name)):
+            return None
+        sign = re.search(r"\(([^)]*)\)$", name) if is_number else None
+        unit = sign[1] if sign else ""
+        return f"{cell}{' ' if unit[:1].isalpha() else ''}{unit}", rows
 
     def over(self, rows: Sequence[Row]) -> Found:
         """Return an answer from several rows: their number, a sum, a mean, the largest or smallest, or a list."""
@@ -386,7 +394,8 @@ class TableQuestion:
         if self.is_count:
             if self.asked:
                 return str(len(set(values) - {""})), rows
-            is_row = content_stems(head_noun(self.question.strip())) & self.counted
+            person = content_stems("".join(re.findall(r" how many (\w+)", self.question))) & _WHO
+            is_row = (content_stems(head_noun(self.question.strip())) | person) & self.counted
             return (str(len(rows)), rows) if is_row and self.is_limited else None
         is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and self.is_limited
         is_list = is_list and not (name == self.key and name in self.wanted)  # `who sold the Heron` asks for no Heron

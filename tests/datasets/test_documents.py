@@ -134,7 +134,10 @@ def whole():
         ),
         "1.pptx": (
             pptx([("Results", ["Up by ten", "Down by two"], "Say why."), ("Thanks", ["Questions?"], "")]),
-            [("Results", "Up by ten\n\nDown by two\n\nSay why.", "slide 1"), ("Thanks", "Questions?", "slide 2")],
+            [
+                ("Results", "Up by ten\n\nDown by two\n\nSay why.", "slide 1"),
+                ("Results > Thanks", "Questions?", "slide 2"),
+            ],
         ),
         "2.pptx": (pptx([("", ["Untitled *stars*"], "")]), [("2", "Untitled *stars*", "slide 1")]),
         "1.rst": (b".. _label:\n\nManual\n======\n\nPress the button.\n", [("Manual", "Press the button.", "line 6")]),

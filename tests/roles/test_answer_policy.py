@@ -75,6 +75,17 @@ def test_what_has_ended_or_is_of_another_year_is_not_stated(question: str, is_be
     assert _is_beside_the_point(item, SimpleNamespace(passage=0), "") is is_beside  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("answer", "is_beside"), [("1 June 2026", True), ("15 October 2026", False)])
+def test_what_another_passage_says_has_changed_is_not_stated(answer: str, is_beside: bool) -> None:
+    texts = ["Launch: 1 June 2026", "The launch moves from 1 June to 15 October 2026."]
+    asked = SimpleNamespace(
+        question="When is the launch?", reading=SimpleNamespace(texts=texts), type="date",
+        sentence=lambda one: (0, len(texts[one.passage]), ""), stems=frozenset({"launch"}),
+    )  # fmt: skip
+    item, one = SimpleNamespace(asked=asked), SimpleNamespace(passage=0 if is_beside else 1, text=answer)
+    assert _is_beside_the_point(item, one, "") is is_beside  # type: ignore[arg-type]
+
+
 def test_it_answers_from_the_passages_shown(path: Path) -> None:
     for answer in ask(make(path), [task(n) for n in range(len(QUESTIONS))]):
         support = [p for p in PASSAGES if p.id in answer.support]

@@ -69,7 +69,7 @@ def read(rng: random.Random, index: Any, context: tuple[Passage, ...]) -> tuple[
     asked = " ".join(rng.sample([w for p in context for w in p.text.split()], 6))
     if kind == "quoted":
         task = ReaderTask(Question("q", asked), context, "", "long", rng.choice([20, 90]))
-        (answer,) = Quoter(None, 10).answers([task], [0.0])
+        (answer,) = Quoter(None, 10).answers([task], [0.0], [None])
         return kind, answer
     if kind == "written":
         sentences = [rng.choice(split_sentences(rng.choice(context).text)) for _ in range(rng.randint(1, 5))]

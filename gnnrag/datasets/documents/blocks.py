@@ -58,6 +58,8 @@ def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
         # The first heading is the title, also of what stands before it, if all as high as it have a number.
         peers = [block for block in headings[1:] if block.level <= headings[0].level]
         title = headings[0].text if all(block.text[:1].isdigit() for block in peers) else ""
+    if document.unit == "slide" and not title and len(named := [block.text for block in headings if block.text]) > 1:
+        title = named[0]  # that of the first slide
     trail: list[tuple[int, str]] = []
     bare: list[Block] = []
     for block, after in zip_longest(blocks, blocks[1:]):

@@ -44,6 +44,7 @@ from gnnrag.roles.tuned.span_items import (
 from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
+from gnnrag.text.normalise import words
 from gnnrag.text.questions import answer_style
 from gnnrag.text.sentences import BLANK_LINE, count_words, span_of
 from gnnrag.text.support import content_stems
@@ -57,6 +58,9 @@ _ENDED = re.compile(
     r"\b(?:former(?:ly)?|previous(?:ly)?|no longer)\b|"
     r"\b(?:was|were|led|held|ran|\w+ed)\b.{0,80} until(?: \w+){0,2} (?:1\d|20)\d\d\b",
     re.IGNORECASE,
+)
+_CHANGED = re.compile(
+    r"[^.;:\n]*\b(?:mov|postpon|delay|shift|chang|reschedul|renam)\w*\b[^.;:\n]{0,60}?\bfrom ([^.;:,\n]{1,40}?) to\b"
 )
 _YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read to find their names
@@ -245,12 +249,13 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         stated = {i: answer for i, answer in answers.items() if answer.text or tasks[i].style == "short"}
         # A few sentences are quoted in place of an answer that is not sure.
         asked = {
-            i: task if i in answers else replace(task, style=styles[i])
+            i: replace(task, style="long") if styles[i] == "long" else task
             for i, task in enumerate(tasks)
             if i not in stated
         }
         floors = [self.settings.min_fit_short if i in answers else self.settings.min_fit for i in asked]
-        stated |= zip(asked, self._quoter.answers(list(asked.values()), floors), strict=True)
+        likely = [next(iter(answers[i].citations), None) if i in answers else None for i in asked]
+        stated |= zip(asked, self._quoter.answers(list(asked.values()), floors, likely), strict=True)
         return [stated[i] for i in range(len(tasks))]
 
     def _short(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
@@ -286,11 +291,15 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if self.sureness:
             values = signals(item, found, self._cosine(item.asked.question, task.passages[one.passage]))
             sure, least = self.sureness(values), self.sureness.threshold
-        if sure < self._least(task, least) or (
-            task.style is None and _is_beside_the_point(item, one, task.passages[one.passage].title)
-        ):
-            return Answer("", thought=f"withheld: {sure:.3f}")
-        return Answer(one.text, (task.passages[one.passage].id,), round(sure, 4), LIKELIEST)
+        passage = task.passages[one.passage]
+        if task.style is None and _is_beside_the_point(item, one, passage.title):
+            return Answer("", thought="withheld: beside the point")
+        if sure < self._least(task, least):
+            start, end, _ = item.asked.sentence(one)
+            sentence = " ".join(item.asked.reading.texts[one.passage][start:end].split())
+            quotable = () if task.style else (Citation(sentence, (passage.id,), ()),)
+            return Answer("", thought=f"withheld: {sure:.3f}", citations=quotable)
+        return Answer(one.text, (passage.id,), round(sure, 4), LIKELIEST)
 
     def _cosine(self, question: str, passage: Passage) -> float:
         """Return the cosine of question and passage, by the embedder that the sureness was fitted with."""
@@ -337,8 +346,8 @@ def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
 def _is_beside_the_point(item: SpanItem, one: Candidate, title: str) -> bool:
     """Tell whether no span can answer the question (yes or no), or this one is of another time or of another topic.
 
-    It is of another time where its passage lacks the year of the question, or its sentence says that what is asked for
-    in the present has ended (`was director until 2003`).
+    It is of another time where its passage lacks the year of the question, its sentence says that what is asked for in
+    the present has ended (`was director until 2003`), or a passage says that it has changed (`moved from 1 to 9 July`).
 
     Rows of several cells are left to `tables`. A lone cell, `project leader: Ida Berg`, can answer only a question that
     names its label.
@@ -346,7 +355,11 @@ def _is_beside_the_point(item: SpanItem, one: Candidate, title: str) -> bool:
     question, text = item.asked.question, item.asked.reading.texts[one.passage]
     start, end, _ = item.asked.sentence(one)
     has_ended = _PRESENT.match(question) and _ENDED.search(text[start:end]) and not _ENDED.search(question)
-    if has_ended or not {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}:
+    changes = [m for each in item.asked.reading.texts for m in _CHANGED.finditer(each)]
+    has_changed = any(
+        words(m[1]) and {*words(m[1])} <= {*words(one.text)} and content_stems(m[0]) & item.asked.stems for m in changes
+    )
+    if has_ended or has_changed or not {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}:
         return True
     cells = parse_row(text[start:end])
     is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)
