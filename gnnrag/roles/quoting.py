@@ -20,11 +20,12 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
 from gnnrag.roles.tables import parse_row
 from gnnrag.text.normalise import FUNCTION_WORDS, lexicon, word_set, words
+from gnnrag.text.questions import asks_for_reasons, is_yes_no
 from gnnrag.text.sentences import BLANK_LINE, ENDING, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
 from gnnrag.text.support import Weight, content_stems, coverage, inverse_frequencies, without_citations
 from gnnrag.types import Passage
 
-LEAST_WORDS, MOST_WORDS = 4, 60
+LEAST_WORDS, MOST_WORDS = 3, 60
 ENGLISH = 0.15  # least share of function words among the words of an English passage
 SHORT_LINE = 8  # words of an item or a row, at most
 LABELLED = 15  # words of a line with a label, at most
@@ -202,14 +203,28 @@ class Quoter:
         first = int(fits.argmax()) if first is None else first
         if task.style == "long":
             chosen = choose(units, fits, task.words, WEAKEST_LONG, [first])
+            weak = [i for i in chosen if fits[i] < WEAKEST * best]
         else:
-            chosen = [first] if task.style else choose(units, fits, FEW_WORDS, WEAKEST, _with_next(units, first))
-        groups = [i for i in chosen if fits[i] >= WEAKEST * best], [i for i in chosen if fits[i] < WEAKEST * best]
+            chosen, weak = [first] if task.style else self._few(task, units, fits, first), []
+        groups = [i for i in chosen if i not in weak], weak
         shown = list(dict.fromkeys(one for group in groups for one in in_order([units[i] for i in group])))
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = with_marks((one.text, (n + 1,)) for n, one in shown)
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
         return Answer(text, support, confidence, QUOTED, citations=citations)
+
+    def _few(self, task: ReaderTask, units: Sequence[Unit], fits: np.ndarray, first: int) -> list[int]:
+        """Return units in FEW_WORDS words: the first, what leans on it, and what fits.
+
+        Reasons, and what settles a yes or no, are looked for beside the first, before they are elsewhere. Rows of a
+        table have nothing to do with the row beside them.
+        """
+        chosen, question = [first, *_leaning_on(units, first)], task.question.text
+        if asks_for_reasons(question) or is_yes_no(question):
+            number = units[first].passage
+            beside = [unit.passage == number and len(parse_row(unit.said[-1].text)) < 2 for unit in units]
+            chosen = choose(units, np.where(beside, fits + fits.max(), 0.0), FEW_WORDS, WEAKEST, chosen)
+        return choose(units, fits, FEW_WORDS, WEAKEST, chosen)
 
     def fits(self, question: str, units: Sequence[Unit], passages: Sequence[Passage]) -> np.ndarray:
         """Return how well each unit fits: (len(units),), from about 0 to 2."""
@@ -264,11 +279,11 @@ def _place(units: list[Unit], passages: Sequence[Passage], likely: Citation) -> 
     return len(units) - 1
 
 
-def _with_next(units: Sequence[Unit], first: int) -> list[int]:
-    """Return a unit, and the one that leans on its last statement (`Its other members are ...`), in FEW_WORDS words."""
+def _leaning_on(units: Sequence[Unit], first: int) -> list[int]:
+    """Return the unit that leans on the last statement of another (`Its other members are ...`), in FEW_WORDS words."""
     last = units[first].said[-1]
     leaning = [i for i, unit in enumerate(units) if unit.passage == units[first].passage and unit.said[0] is last]
-    return [first, *(i for i in leaning if len(units[i].said) > 1 and count_words(units[i].text) <= FEW_WORDS)]
+    return [i for i in leaning if i != first and count_words(units[i].text) <= FEW_WORDS]
 
 
 def choose(units: Sequence[Unit], fits: np.ndarray, words: int, weakest: float, chosen: Sequence[int]) -> list[int]:

@@ -103,6 +103,11 @@ _GENERAL = re.compile(
 _AND_MORE = re.compile(r"\band (?:what|how|why|when|which|where|who)\b")
 
 
+def asks_for_reasons(question: str) -> bool:
+    """Tell whether a question asks why or how."""
+    return bool(_REASONS.match(question))
+
+
 def answer_style(question: str) -> Literal["short", "sentence", "long"]:
     """Return how long an answer to a question should be, from its words alone.
 
@@ -116,7 +121,7 @@ def answer_style(question: str) -> Literal["short", "sentence", "long"]:
     names = bool(_FULL_NAME.search(text))
     if _NAMED.search(text) or country_mentions(text) or region_mentions(text) or _ONE_THING.search(text.lower()):
         return "short"
-    kind, is_reason = expected_type(text), bool(_REASONS.match(text))
+    kind, is_reason = expected_type(text), asks_for_reasons(text)
     if _AND_MORE.search(text) and not names:
         return "sentence"
     if kind in ("person", "place", "date"):

@@ -197,7 +197,8 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 read += len(asked)
                 answers = await asyncio.gather(*(self._step(each, session) for each in asked))
                 best = max(answers, key=lambda each: each.confidence, default=Answer(""))
-                if best.confidence >= LEAST_STEP and best.text not in text:
+                is_name = bool(best.text) and not re.search(r"\d", best.text)
+                if best.confidence >= LEAST_STEP and is_name and best.text not in text:
                     found = places[answers.index(best)], best
                     break
             if found is None:
