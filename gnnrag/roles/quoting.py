@@ -223,7 +223,8 @@ class Quoter:
         if asks_for_reasons(question) or is_yes_no(question):
             number = units[first].passage
             beside = [unit.passage == number and len(parse_row(unit.said[-1].text)) < 2 for unit in units]
-            chosen = choose(units, np.where(beside, fits + fits.max(), 0.0), FEW_WORDS, WEAKEST, chosen)
+            if beside[first]:
+                chosen = choose(units, np.where(beside, fits + fits.max(), 0.0), FEW_WORDS, WEAKEST, chosen)
         return choose(units, fits, FEW_WORDS, WEAKEST, chosen)
 
     def fits(self, question: str, units: Sequence[Unit], passages: Sequence[Passage]) -> np.ndarray:
