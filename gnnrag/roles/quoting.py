@@ -2,7 +2,8 @@
 
 The fit of a statement is a weighted sum: the cosine of its embedding and the question's, the share of the question's
 words (by idf) in statement and title, and their share in the whole passage. Statements are chosen by maximal marginal
-relevance (Carbonell and Goldstein, SIGIR 1998). The best one comes first, the others in the order of the passages.
+relevance (Carbonell and Goldstein, SIGIR 1998). The best one comes first, or the sentence of an answer too unsure to be
+stated; the others follow in the order of the passages.
 """
 
 from __future__ import annotations

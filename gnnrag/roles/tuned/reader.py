@@ -4,7 +4,8 @@ The policy takes the first of these that applies:
 1. A question that compares two things is answered from their dates, countries or words (`comparing`).
 2. A span of which the reader is sure is the answer.
 3. A question that describes something without naming it is answered in steps (`text.descriptions`).
-4. The sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
+4. Sentences are quoted (`quoting`): that of an unsure span, then those that fit best; where none fits, there is no
+   answer.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         short = [i for i, style in enumerate(styles) if style == "short"]
         answers = dict(zip(short, self._short([tasks[i] for i in short]), strict=True))
         stated = {i: answer for i, answer in answers.items() if answer.text or tasks[i].style == "short"}
-        # A few sentences are quoted in place of an answer that is not sure.
+        # What is not sure enough to be stated is quoted.
         asked = {
             i: replace(task, style="long") if styles[i] == "long" else task
             for i, task in enumerate(tasks)
