@@ -70,7 +70,7 @@ def statements(text: str) -> tuple[Statement, ...]:
     is_english = sum(word in FUNCTION_WORDS for word in said) >= ENGLISH * len(said)
     for block in _lists(BLANK_LINE.split(text)):
         is_list = "\n" in block or bool(_BULLET.search(block))
-        if _is_labelled(block) or (is_list and count_words(block) >= LEAST_WORDS):
+        if _is_labelled(block) or ((is_list or _is_line(block)) and count_words(block) >= LEAST_WORDS):
             stated.append(Statement(block, position, leans=False))
             position += 1
             continue
@@ -78,8 +78,9 @@ def statements(text: str) -> tuple[Statement, ...]:
             parts = _unglued(" ".join(sentence.split()))
             for n, part in enumerate(parts, start=1):  # all but the last lack their full stop
                 is_statement = _is_statement(part, ends=n < len(parts) and count_words(part) >= TERSE)
-                if is_statement and (_VERB.search(part) or not is_english):
-                    stated.append(Statement(part, position, leans=bool(_LEANING.match(part))))
+                leans = bool(_LEANING.match(part))
+                if is_statement and (leans or _VERB.search(part) or not is_english):
+                    stated.append(Statement(part, position, leans))
                 elif stated and _announces(stated[-1], position, part):
                     stated[-1] = replace(stated[-1], text=f"{stated[-1].text} {part}", position=position)
                 position += 1
