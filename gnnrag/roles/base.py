@@ -93,7 +93,7 @@ class Verdict:
 
 
 AnswerStyle = Literal["short", "sentence", "long"]  # a few words; one or two sentences; up to `words` words
-WORDS = 200  # of a long answer, at most
+WORDS = 300  # of a long answer, at most
 Search = Callable[[str], Awaitable[tuple[Passage, ...]]]  # returns the best passages of a query, best first
 
 
