@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, Stop
 from gnnrag.executors import ExecutorConfig, make_executor
 from gnnrag.index.index import Index, exists, open_or_build
 from gnnrag.index_config import WRITERS
-from gnnrag.io import interpreting, write_json, write_jsonl
+from gnnrag.io import interpreting, remove, write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
@@ -92,10 +92,9 @@ def evaluate(
         settings, stages = index_settings(config), needed_stages(config)
         index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
-    is_tracked = config.run.tracking != "off"
     with (
         closing(open_run(config, data, pipeline)) as run,
-        closing(open_tracker(config, run.path, run.inputs)) if is_tracked else nullcontext() as tracker,
+        closing(open_tracker(config, run.path, run.inputs)) as tracker,
     ):
         todo = _unanswered(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
@@ -104,13 +103,12 @@ def evaluate(
         def record(prediction: Prediction, session: Session) -> None:
             run.add(prediction, session)
             counts.update(answered=1, failed=prediction.error is not None)
-            if tracker:
-                usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
-                tracker.log({**counts, **usage}, counts["answered"])
+            usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
+            tracker.log({**counts, **usage}, counts["answered"])
             observer.on_question(prediction)
 
-        if todo:
-            run.unscore()
+        for name in ("metrics.json", "scores.jsonl") if todo else ():  # of an earlier, complete run
+            remove(run.path / name)
         if todo and is_divided:
             _answer_in_shards(config, run, index, todo, observer)
             run.take_shards([q.id for q in asked])
@@ -131,8 +129,7 @@ def evaluate(
             write_json(run.path / "metrics.json", metrics)
         else:
             metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, observer.on_note, index)
-        if tracker:
-            tracker.finish(metrics)
+        tracker.finish(metrics)
     return run.path, metrics
 
 
