@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -101,22 +100,20 @@ def reproduce(
     if dry_run:
         print("\n".join(outline(spec, rows, overrides)))
         return 0
-    with _row_progress() as callbacks:
-        results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
-    print(as_json_text(spec, results) if as_json else shown(spec, results))
-    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
-
-
-@contextmanager
-def _row_progress() -> Iterator[dict[str, Any]]:
     with progress_bar() as advance:
         started: list[tuple[str, int]] = []  # name and number of questions of the rows so far
-        yield {
-            "on_index": advance,
-            "on_start": lambda row, count: started.append((row.name, count)),
-            "on_question": lambda _: advance(started[-1][0], 1, started[-1][1]),
-            "on_row": lambda result: note(f"{result.row.name}: {result.error or 'done'}"),
-        }
+        results = run_table(
+            spec,
+            overrides,
+            rows.__contains__,
+            on_index=advance,
+            on_start=lambda row, count: started.append((row.name, count)),
+            on_question=lambda _: advance(started[-1][0], 1, started[-1][1]),
+            on_row=lambda result: note(f"{result.row.name}: {result.error or 'done'}"),
+            trained=trained,
+        )
+    print(as_json_text(spec, results) if as_json else shown(spec, results))
+    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
 
 
 PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure

@@ -89,8 +89,7 @@ def evaluate(
     data = data or load_data_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
     if index is None:
-        settings, stages = index_settings(config), needed_stages(config)
-        index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
+        index = open_index([config], data.name, data.passages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
     with (
         closing(open_run(config, data, pipeline)) as run,
@@ -270,7 +269,14 @@ def write_metrics(
     Long answers are also compared by the embedder of `index`, if an index is given.
     """
     rows, questions = list(predictions), data.questions
-    material = _material(data, index, on_note)
+    material = Material({passage.id: passage for passage in data.passages})
+    long = sum(map(is_long, questions))
+    if index and long:
+        try:
+            name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
+            material = replace(material, encode=index.embedder.encode, embedder=name)
+        except GnnragError as error:  # a run without an embedder is fine
+            on_note(f"answers are not compared by embedding: {error}")
     texts = compare_texts(paired(questions, rows), material, config.answer_words)
     columns = per_question(questions, rows, config, data.nodes) | texts
     metrics = summarise(questions, columns, seed=seed)
@@ -280,7 +286,6 @@ def write_metrics(
         metrics["replies"] = replies
     metrics["settings"] = to_plain(config) | {"seed": seed}
     if texts:
-        long = sum(map(is_long, questions))
         metrics["texts"] = {"version": TEXT_VERSION, "long": long, "embedder": material.embedder}
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
     write_jsonl(path / "scores.jsonl", [
@@ -290,18 +295,6 @@ def write_metrics(
     ])  # fmt: skip
     write_json(path / "metrics.json", metrics)
     return metrics
-
-
-def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]) -> Material:
-    passages = {passage.id: passage for passage in data.passages}
-    if index is None or not any(map(is_long, data.questions)):
-        return Material(passages)
-    try:
-        name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
-        return Material(passages, index.embedder.encode, name)
-    except GnnragError as error:  # a run without an embedder is fine
-        on_note(f"answers are not compared by embedding: {error}")
-        return Material(passages)
 
 
 # --------------------------------------------------------------------------------------------------- parts of a run

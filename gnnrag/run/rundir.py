@@ -25,7 +25,7 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag import __version__
 from gnnrag.config import to_plain
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.io import (
     Journal,
     digest,
@@ -331,16 +331,10 @@ def read_seen(folder: Path) -> frozenset[str] | None:
             with interpreting(place / SEEN, "copy the checkpoint again"):
                 return frozenset(map(str, read_json(place / SEEN)["questions"]))
     run = next((run for run in (folder, folder.parent) if (run / "folds.json").is_file()), None)
-    return seen_in(read_parts(run)) if run and (run / "best").is_dir() else None
-
-
-def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
-    """Return a training run's ids by set (trained, validated, reported). Raises ArtefactError for bad `folds.json`."""
-    if not (run / "folds.json").is_file():
-        raise ArtefactError(f"{run / 'folds.json'} is missing: {run} is no training run")
+    if run is None or not (run / "best").is_dir():
+        return None
     with interpreting(run / "folds.json"):
-        found = read_json(run / "folds.json").items()
-        return {name: {part: list(ids) for part, ids in parts.items()} for name, parts in found}
+        return seen_in(read_json(run / "folds.json"))
 
 
 # ---------------------------------------------------------------------------------------------------------- signals

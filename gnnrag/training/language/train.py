@@ -146,7 +146,7 @@ class LanguageTraining(RowsTraining):
             if config.stage == "grpo":
                 return examples.drawn(name, row, corpus)
             rivals = ranked.get((name, row.question_id), {})
-            return examples.compared(row, corpus, reply_pairs(row, rivals, corpus, config) if corpus else [])
+            return examples.compared(row, reply_pairs(row, rivals, corpus, config) if corpus else [])
 
         rows = self.named_rows("validation")
         most = len(rows) if config.validation is None else config.validation
