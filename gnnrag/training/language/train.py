@@ -17,7 +17,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
-from gnnrag.llm.local import check_causal, find_model
+from gnnrag.llm.local import find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
@@ -98,8 +98,7 @@ class LanguageTraining(RowsTraining):
         """The folder of the base, and what the record says of it."""
         start, record = self.config.start, self.before
         name = self.config.model.base or (str(record.base.get("name")) if record else "")
-        files = find_model(name, None, "hf")
-        check_causal(files)
+        files = find_model(name)
         weights = files.base_fingerprint
         if record and record.base.get("weights") != weights:
             raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
