@@ -186,11 +186,9 @@ class Training(ABC):
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
     """Return the training that `kind` names (default: `kinds`' first). Raises ConfigError: unknown kind, or no file."""
-    name = str(read_yaml(source, "those of configs/train").get("kind") or "") if source else ""
-    for item in overrides:
-        key, _, value = item.partition("=")
-        name = value if key == "kind" else name
-    name = name or next(iter(kinds))
+    given = read_yaml(source, "those of configs/train") if source else {}
+    given |= dict(item.partition("=")[::2] for item in overrides)
+    name = str(given.get("kind") or next(iter(kinds)))
     if name not in kinds:
         raise ConfigError(f"kind={name!r} is unknown. {nearest(name, kinds)}")
     module, _, attribute = kinds[name].partition(":")

@@ -17,7 +17,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.io import write_jsonl
 from gnnrag.parts import from_settings
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.report import progress_line
 
 if TYPE_CHECKING:
     from gnnrag.training.base import RunContext
@@ -49,8 +48,10 @@ class RunCallback(TrainerCallback):
         rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
         if self.context.accelerator.is_main_process and shown(state.log_history[-1]):
             write_jsonl(self.path / "metrics.jsonl", rows)  # anew, as a resumed training repeats some
-            self.tracker.log({k: v for k, v in rows[-1].items() if k != "step"}, rows[-1]["step"])
-            self.context.on_note(f"{self.path}, {progress_line(rows[-1], state.max_steps)}")
+            step, figures = state.log_history[-1]["step"], shown(state.log_history[-1])
+            self.tracker.log(figures, step)
+            values = ", ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in figures.items())
+            self.context.on_note(f"{self.path}, step {step} of {state.max_steps}: {values}")
 
 
 def shown(entry: Mapping[str, Any]) -> dict[str, float]:

@@ -18,8 +18,8 @@ from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item, places_of
 from gnnrag.text.subqueries import fill
 from gnnrag.training.config import Count, FoldConfig, NetworkConfig, Parts, SetConfig, divide, draw
-from gnnrag.training.sets import OpenSet, open_retriever
-from gnnrag.types import OnProgress, Passage, Query, Question
+from gnnrag.training.sets import OpenSet
+from gnnrag.types import Passage, Query, Question
 
 
 @dataclass
@@ -147,7 +147,10 @@ class ReaderSet(OpenSet):
 
     config: ReaderSetConfig
     retriever: Any
-    inputs: dict[str, Any]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"data": self.data.fingerprints, "embedder": self.index.embedder.identity}
 
     @cached_property
     def retrieved(self) -> dict[str, tuple[str, ...]]:
@@ -180,10 +183,3 @@ class ReaderSet(OpenSet):
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
-
-
-def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> ReaderSet:
-    own = config.sets[name]
-    data, retriever, _ = open_retriever("shown.retriever", config.shown.retriever, own.data, own.index, progress)
-    inputs = {"data": data.fingerprints, "embedder": retriever.index.embedder.identity}
-    return ReaderSet(name, own, data, retriever.index, retriever, inputs)

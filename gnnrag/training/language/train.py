@@ -89,9 +89,6 @@ class LanguageTraining(RowsTraining):
         corpora = config.corpora if cls.role == "thoughts" else {}
         return sets, {name: open_corpus(name, one, on_index) for name, one in corpora.items()}
 
-    def named_rows(self, part: str) -> list[tuple[str, Any]]:
-        return [(name, row) for name, rows in self.examples(part).items() for row in rows]
-
     # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
     def _base(self) -> tuple[Path, dict[str, Any]]:
