@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -49,23 +49,20 @@ def compare(
         return
     print(metrics_table([(r.name, r.metrics) for r in loaded]))
     if rows:
-        print(_differences(rows, f"against {loaded[0].name}"))
+        lines = []
+        for row in rows:
+            low, high = row["interval"]
+            p, floor = f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", row["p_floor"]  # floor 0: an exact test
+            if floor and row["p"] <= floor:  # resampling could give no smaller one
+                p = f"<= {floor:.2g}"
+            gain = f"{row['difference']:+.4f}{' *' if row['p'] < 0.05 else ''}"
+            counts = f"{row['better']} / {row['worse']} / {row['same']}"
+            lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
+        headings = ["run", "metric", "difference", "95% interval", "p", "better / worse / same"]
+        print(plain_table(headings, lines, f"against {loaded[0].name}"))
         print(f"p: {', else '.join(TESTS[test] for test in TESTS if test in {r['test'] for r in rows})}; *: below 0.05")
     if html:
         print(f"{html} ({html.stat().st_size / 1e6:.1f} MB)")
-
-
-def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
-    lines = []
-    for row in rows:
-        low, high = row["interval"]
-        p, floor = f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", row["p_floor"]  # floor 0: an exact test
-        if floor and row["p"] <= floor:  # resampling could give no smaller one
-            p = f"<= {floor:.2g}"
-        gain = f"{row['difference']:+.4f}{' *' if row['p'] < 0.05 else ''}"
-        counts = f"{row['better']} / {row['worse']} / {row['same']}"
-        lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
-    return plain_table(["run", "metric", "difference", "95% interval", "p", "better / worse / same"], lines, title)
 
 
 def reproduce(

@@ -198,10 +198,18 @@ def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Seq
 def train(path: Path, training: Training) -> Report | None:
     """Train one fold, report, save `best`; returns a row for each question reported on, None where it was stopped.
 
-    Only the first process writes. Raises ConfigError where the run in this folder has other settings or inputs,
-    GnnragError while another process writes it.
+    Only the first process writes. Raises ConfigError where the run in this folder has other settings or inputs, or a
+    question to report on trains or validates, here or in the checkpoint that training starts from; GnnragError while
+    another process writes the run.
     """
-    _refuse_seen(training)
+    seen = training.seen
+    for name, parts in training.parts.items():
+        if shaped := [id_ for id_ in parts.report if seen_hash(id_) in seen]:
+            raise ConfigError(
+                f"set {name}: {len(shaped)} questions to report on, such as {shaped[0]!r}, trained or validated the "
+                "checkpoint of `start`, or train or validate in another set; start from a checkpoint with the same "
+                "folds and folds.report, or give folds.report=null"
+            )
     accelerator, settings, inputs = training.context.accelerator, training.settings, training.inputs
     is_main, commit = accelerator.is_main_process, code_version()
     with ExitStack() as ends:
@@ -228,15 +236,3 @@ def train(path: Path, training: Training) -> Report | None:
             training.finish(card, {**fitted, **facts, "report": metrics, **made})
             tracker.finish({**fitted, **metrics})
         return rows
-
-
-def _refuse_seen(training: Training) -> None:
-    """Raise ConfigError if a question to report on trains or validates, here or in the checkpoint it starts from."""
-    seen = training.seen
-    for name, parts in training.parts.items():
-        if shaped := [id_ for id_ in parts.report if seen_hash(id_) in seen]:
-            raise ConfigError(
-                f"set {name}: {len(shaped)} questions to report on, such as {shaped[0]!r}, trained or validated the "
-                "checkpoint of `start`, or train or validate in another set; start from a checkpoint with the same "
-                "folds and folds.report, or give folds.report=null"
-            )

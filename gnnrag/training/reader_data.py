@@ -111,7 +111,13 @@ def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Genera
 def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: WindowMaker) -> SpanExample:
     item = make_item(asked.text, passages, maker)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
-    found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
+    found = []  # (passage, start, end) of each place where an answer stands word by word
+    plain = [re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE) for answer in asked.answers]
+    for i, passage in enumerate(passages):
+        text = clean(passage.text)
+        for words in (answer for answer in plain if len(answer) > 1):
+            pattern = rf"(?<!\w){re.escape(words)}(?!\w)"
+            found += [(i, m.start(), m.end()) for m in re.finditer(pattern, text, re.IGNORECASE)]
     # In the evidence alone: elsewhere the same words say something else.
     places = places_of(item.windows, [row for row in found if row[0] in final])
     return SpanExample(item, places, frozenset(row[0] for row in found) - final)
@@ -125,17 +131,6 @@ def windows_learned(example: SpanExample, without: int, rng: np.random.Generator
     spans = example.spans.copy()
     spans[:, 0] = [kept.index(i) for i in spans[:, 0].tolist()]
     return replace(example, item=replace(example.item, windows=tuple(windows[i] for i in kept)), spans=spans)
-
-
-def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Return (passage, start, end) of each place where an answer stands word by word."""
-    found = []
-    for answer in answers:
-        plain = re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE)
-        if len(plain) > 1:
-            pattern = rf"(?<!\w){re.escape(plain)}(?!\w)"
-            found += [(passage, m.start(), m.end()) for m in re.finditer(pattern, text, re.IGNORECASE)]
-    return found
 
 
 _DEPTH = 20  # passages that are kept of a ranking
