@@ -167,16 +167,12 @@ class Training(ABC):
         shown = {**card, "steps": facts["step"], "commit": code_version(), **made}
         own = {"title": self.title, "summary": self.summary, "notes": self.run.notes, "licence": self.run.licence}
         data = ModelCardData(library_name="gnnrag")
-        made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=self.sizes(), record=facts, **own)
-        made_card.save(self.best / "README.md")
-
-    def sizes(self) -> list[dict[str, Any]]:
-        """Return how many questions of each set are in each part, with its `facts_of`, for the card."""
-        plain = {name: parts.plain() for name, parts in self.parts.items()}
-        return [
-            {"set": name, **{part: len(ids) for part, ids in parts.items()}, **self.facts_of(name)}
-            for name, parts in plain.items()
+        sets = [
+            {"set": name, **{part: len(ids) for part, ids in parts.plain().items()}, **self.facts_of(name)}
+            for name, parts in self.parts.items()
         ]
+        made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=sets, record=facts, **own)
+        made_card.save(self.best / "README.md")
 
     def facts_of(self, name: str) -> dict[str, Any]:
         """Return what a model card says of a set beside its questions: how many passages, under which licence."""
