@@ -26,7 +26,7 @@ from gnnrag.io import well_formed
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.evaluate import index_settings, needed_stages
-from gnnrag.run.opened import Events, LoopThread, Opened, split_limits
+from gnnrag.run.opened import LoopThread, Opened, split_limits
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.types import OnProgress, Passage, Prediction, Query, Question, no_progress
@@ -297,9 +297,7 @@ class Index:
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
             condition = await _checked(opened.index, condition, parts.loop.filter)
-            session = Session(f"ask-{next(self._numbers)}", budget, condition)
-            if tell is not None:
-                session.events = Events(tell)
+            session = Session(f"ask-{next(self._numbers)}", budget, condition, tell=tell)
             text = await parts.standalone(text, turns, session)
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
             return make_answer(text, prediction, session.events, opened.index)

@@ -79,8 +79,11 @@ class DataConfig:
 
 @dataclass
 class TrackingConfig:
-    """Experiment tracking. The run directory records everything in any case."""
+    """Where a run lies, and its tracking. The run directory records everything in any case."""
 
+    root: str = "runs"
+    name: str | None = None  # default: what makes the run, such as data and method, and a hash of the settings
+    fresh: bool = False  # delete an earlier run of that name
     tracking: Literal["off", "offline", "online"] = "off"  # Weights & Biases
     project: str = "gnnrag"
     group: str | None = None  # groups runs; null: shards and folds of a run form a group
@@ -88,9 +91,6 @@ class TrackingConfig:
 
 @dataclass
 class RunConfig(TrackingConfig):
-    root: str = "runs"
-    name: str | None = None  # default: data, method, retriever and a hash of the settings
-    fresh: bool = False  # delete an earlier run of that name
     warn_bad_replies: Share | None = 0.1  # warn if a larger share of a role's replies is bad
     max_bad_replies: Share | None = 0.5  # above this share: an error, exit code 1; null: never
 

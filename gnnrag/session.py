@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -53,10 +53,18 @@ class Session:
     rankings: dict[Query, Ranking] = field(default_factory=dict)  # what equal queries gave before, likewise
     traceback: str = ""  # of the first part that raised, for the log
     failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
+    # is given each event as it is added; concurrent jobs add theirs when they end
+    tell: Callable[[Mapping[str, Any]], None] | None = None
 
     def record(self, event: str, **details: Any) -> None:
         """Append one event to the trace (JSON-serialisable details only)."""
-        self.events.append({"event": event, **details})
+        self._add({"event": event, **details})
+
+    def _add(self, *events: dict[str, Any]) -> None:
+        self.events += events
+        if self.tell:
+            for event in events:
+                self.tell(event)
 
     def count_queries(self, queries: Sequence[Query]) -> None:
         """Count retriever calls, and how many of them repeat an earlier query of this question."""
@@ -87,7 +95,7 @@ class Session:
 
     def take(self, part: Session) -> None:
         """Add the counters and events of a job of this question; see `concurrently`."""
-        self.events += part.events
+        self._add(*part.events)
         self.counts.update(part.counts)
         for role, row in part.by_role.items():
             self.by_role[role].update(row)

@@ -32,7 +32,7 @@ from gnnrag.training.rows import plain_rows
 MAKERS: dict[str, tuple[type[Any], Callable[[Any, Counter[str]], Iterator[Any]]]] = {
     "reader": (made_rows.ReaderRowsConfig, made_rows.reader_rows),
     "thoughts": (made_rows.ThoughtsRowsConfig, made_rows.thoughts_rows),
-    "verifier": (made_rows.VerifierRowsConfig, made_rows.verifier_rows),
+    "verifier": (made_rows.MadeRowsConfig, made_rows.verifier_rows),
 }
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill, shorten
 from typing import Annotated
@@ -68,7 +67,15 @@ def ask(
     require_index_or_data(config.index, is_given("data.path", source, overrides))
     is_alone, path = source is None and not is_given("data", None, overrides), config.index.path
     # An index that is named without data keeps its passages as they are.
-    place = path if is_alone and path and exists(path) else _brought_up_to_date(config)
+    if is_alone and path and exists(path):
+        place = str(path)
+    else:  # built of the config's data, or it follows their changes
+        data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
+        with progress_bar() as advance:
+            built = open_index([config], data.name, data.passages, advance)
+        if data.report:
+            write_report(built.root, data.report)
+        place = built.place
     given = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in overrides)}
     with Index(place, config=source, settings=given) as index:
         _make_what_it_lacks(index.stored, config)
@@ -83,16 +90,6 @@ def ask(
             print(answer_text(answer, index))
     show_remarks(remarks(by_role([answer]), config.run.warn_bad_replies, None))
     return 0 if answer.error is None else 1
-
-
-def _brought_up_to_date(config: EvaluateConfig) -> Path | str:
-    """Build the index of a config's data, or let it follow their changes, and return where it is."""
-    data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
-    with progress_bar() as advance:
-        index = open_index([config], data.name, data.passages, advance)
-    if data.report:
-        write_report(index.root, data.report)
-    return index.place
 
 
 def _make_what_it_lacks(index: stored.Index, config: EvaluateConfig) -> None:

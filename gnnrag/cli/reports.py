@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -50,23 +49,20 @@ def compare(
         return
     print(metrics_table([(r.name, r.metrics) for r in loaded]))
     if rows:
-        print(_differences(rows, f"against {loaded[0].name}"))
+        lines = []
+        for row in rows:
+            low, high = row["interval"]
+            p, floor = f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", row["p_floor"]  # floor 0: an exact test
+            if floor and row["p"] <= floor:  # resampling could give no smaller one
+                p = f"<= {floor:.2g}"
+            gain = f"{row['difference']:+.4f}{' *' if row['p'] < 0.05 else ''}"
+            counts = f"{row['better']} / {row['worse']} / {row['same']}"
+            lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
+        headings = ["run", "metric", "difference", "95% interval", "p", "better / worse / same"]
+        print(plain_table(headings, lines, f"against {loaded[0].name}"))
         print(f"p: {', else '.join(TESTS[test] for test in TESTS if test in {r['test'] for r in rows})}; *: below 0.05")
     if html:
         print(f"{html} ({html.stat().st_size / 1e6:.1f} MB)")
-
-
-def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
-    lines = []
-    for row in rows:
-        low, high = row["interval"]
-        p, floor = f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", row["p_floor"]  # floor 0: an exact test
-        if floor and row["p"] <= floor:  # resampling could give no smaller one
-            p = f"<= {floor:.2g}"
-        gain = f"{row['difference']:+.4f}{' *' if row['p'] < 0.05 else ''}"
-        counts = f"{row['better']} / {row['worse']} / {row['same']}"
-        lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
-    return plain_table(["run", "metric", "difference", "95% interval", "p", "better / worse / same"], lines, title)
 
 
 def reproduce(
@@ -101,22 +97,20 @@ def reproduce(
     if dry_run:
         print("\n".join(outline(spec, rows, overrides)))
         return 0
-    with _row_progress() as callbacks:
-        results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
-    print(as_json_text(spec, results) if as_json else shown(spec, results))
-    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
-
-
-@contextmanager
-def _row_progress() -> Iterator[dict[str, Any]]:
     with progress_bar() as advance:
         started: list[tuple[str, int]] = []  # name and number of questions of the rows so far
-        yield {
-            "on_index": advance,
-            "on_start": lambda row, count: started.append((row.name, count)),
-            "on_question": lambda _: advance(started[-1][0], 1, started[-1][1]),
-            "on_row": lambda result: note(f"{result.row.name}: {result.error or 'done'}"),
-        }
+        results = run_table(
+            spec,
+            overrides,
+            rows.__contains__,
+            on_index=advance,
+            on_start=lambda row, count: started.append((row.name, count)),
+            on_question=lambda _: advance(started[-1][0], 1, started[-1][1]),
+            on_row=lambda result: note(f"{result.row.name}: {result.error or 'done'}"),
+            trained=trained,
+        )
+    print(as_json_text(spec, results) if as_json else shown(spec, results))
+    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
 
 
 PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure

@@ -44,8 +44,12 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     Raises StoppedError where `stop()` became true: the state is saved.
     """
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import InitProcessGroupKwargs
+
     from gnnrag.training import TRAININGS
-    from gnnrag.training.base import chosen_training, shut_down
+    from gnnrag.training.base import RunContext, chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.report import Report, write_report
 
@@ -54,10 +58,14 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     config: Any = load_config(kind.schema, source, overrides)
     if not config.sets:
         raise ConfigError("sets: name at least one, as the files in configs/train do")
-    context = run_context(script, source, overrides, stop)
+    patience = InitProcessGroupKwargs(timeout=PATIENCE)
+    accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patience])
+    lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
+    command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
+    context = RunContext(accelerator, stop, note, command)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     # The first process of a node makes indexes; the others find them on disk.
-    with progress_bar() as advance, context.accelerator.local_main_process_first():
+    with progress_bar() as advance, accelerator.local_main_process_first():
         data = kind.open(config, context, advance)
     folds = list(range(config.folds.count)) if config.cross else [config.folds.report]
     rows: Report = []
@@ -65,31 +73,16 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
         folder = path / f"fold{fold}" if config.cross else path
         reported = train_fold(folder, kind(config, data, fold, context))
         if reported is None:
-            shut_down(context.accelerator)
+            shut_down(accelerator)
             raise StoppedError(f"stopped; the same command continues {folder}")
         rows += reported
-    if context.accelerator.is_main_process:
+    if accelerator.is_main_process:
         metrics = write_report(path, sorted(rows, key=lambda row: (row["set"], row["id"])), {"folds": folds})
         if rows:
             print(report_table(metrics))
         print(path)
-    shut_down(context.accelerator)
+    shut_down(accelerator)
     return path
-
-
-def run_context(script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
-    """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
-    import torch
-    from accelerate import Accelerator
-    from accelerate.utils import InitProcessGroupKwargs
-
-    from gnnrag.training.base import RunContext
-
-    handlers: list[Any] = [InitProcessGroupKwargs(timeout=PATIENCE)]
-    accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
-    lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
-    command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
-    return RunContext(accelerator, stop, note, command)
 
 
 def report_table(metrics: Mapping[str, Any]) -> str:

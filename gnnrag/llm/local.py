@@ -67,43 +67,38 @@ def _fingerprint(path: Path) -> list[Any]:
     return [[file.name, file.stat().st_size, file_digest(file)] for file in sorted({*files}) if file.is_file()]
 
 
-def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
+def find_model(model: str, adapter: str | None = None) -> ModelFiles:
     """Resolve `model` (folder or hub name, `name@revision` for a fixed one; an adapter names its base) and `adapter`.
 
-    Raises ConfigError where there is no model, or the adapter's weights are pickled.
+    Raises ConfigError where there is no causal language model, or the adapter's weights are pickled.
     """
     if not model:
-        raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
-    base = local_folder(model, backend)
+        raise ConfigError("llm=hf needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
+    base = local_folder(model)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
         adapter = str(base)
         named = read_object(base / "adapter_config.json").get("base_model_name_or_path")
-        base = local_folder(str(named or f"(base of {adapter})"), backend)
-    folder = local_folder(adapter, backend) if adapter else None
+        base = local_folder(str(named or f"(base of {adapter})"))
+    folder = local_folder(adapter) if adapter else None
     if folder and not (folder / "adapter_model.safetensors").is_file():
         raise ConfigError(f"adapter={adapter!r} holds no adapter_model.safetensors: give a folder saved by peft")
+    name = next(iter(read_object(base / "config.json").get("architectures") or ()), "(none named)")
+    if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
+        raise ConfigError(f"model {str(base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM)")
     return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
 
 
-def check_causal(files: ModelFiles) -> None:
-    """Raise ConfigError where config.json names no causal language model."""
-    name = next(iter(read_object(files.base / "config.json").get("architectures") or ()), "(none named)")
-    if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
-        raise ConfigError(f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM)")
-
-
-def require(package: str, backend: str, fix: str) -> None:
-    """Raise ConfigError with the command to run where a package is missing."""
+def require_openvino(package: str) -> None:
+    """Raise ConfigError with the command to run where a package of the extra `openvino` is missing."""
     if find_spec(package) is None:
-        raise ConfigError(f"llm={backend} needs the package {package}, which is not installed; run: {fix}")
+        raise ConfigError(f"llm=openvino needs the package {package}; run: pip install 'gnnrag[openvino]'")
 
 
-def local_folder(name: str, backend: str, patterns: tuple[str, ...] = _DECIDING) -> Path:
+def local_folder(name: str, patterns: tuple[str, ...] = _DECIDING) -> Path:
     """Return a folder, or the copy of a model of the hub that was fetched. Raises ConfigError where there is none."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path.resolve()
-    require("huggingface_hub", backend, "pip install huggingface_hub")
     from huggingface_hub import snapshot_download
 
     repository, _, revision = name.partition("@")
@@ -284,7 +279,7 @@ class LocalModel(Backend):
         self.thread = self.open()
 
     def locate(self) -> ModelFiles:
-        return find_model(self.model, self.adapter, self.name)
+        return find_model(self.model, self.adapter)
 
     def open(self) -> ModelThread:
         """Return the thread that answers; `shared` by parts of the same weights."""

@@ -116,20 +116,14 @@ def error_class(status: int, code: object, message: str) -> type[LLMError]:
     return RejectedError if status in (400, 422, 451) else UnansweredError
 
 
-def _hidden_status(body: bytes) -> int:
-    """Return the status of the error that a gateway sent as 200: its code, or 500 if that is none; 200: no error."""
-    with suppress(ValueError, RecursionError):  # no JSON, as the client will say
-        answer = json.loads(body)
-        if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
-            code, _ = error_details(answer)
-            return int(str(code)) if re.fullmatch("[45][0-9]{2}", str(code)) else 500
-    return 200
-
-
 async def _prepare_response(response: Any) -> None:
     """Give a hidden error its status, and tell the client which failures stay: it repeats all of some statuses."""
-    if response.status_code == 200:
-        response.status_code = _hidden_status(await response.aread())
+    if response.status_code == 200:  # as which some gateways send an error
+        with suppress(ValueError, RecursionError):  # no JSON, as the client will say
+            answer = json.loads(await response.aread())
+            if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
+                code = str(error_details(answer)[0])
+                response.status_code = int(code) if re.fullmatch("[45][0-9]{2}", code) else 500
     if response.status_code in (409, 429) or response.status_code >= 500:
         said = (await response.aread()).decode("utf-8", "replace")[: 2 * _SAID]
         is_lasting = bool(_LASTING.search(said)) or response.status_code in (501, 505)

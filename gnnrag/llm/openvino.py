@@ -23,7 +23,7 @@ from gnnrag.llm.local import (
     ModelThread,
     brief,
     local_folder,
-    require,
+    require_openvino,
     shared,
 )
 from gnnrag.parts import part
@@ -107,7 +107,7 @@ class OpenVINO(LocalModel):
 
     def locate(self) -> ModelFiles:
         """Return a GGUF file or a folder that optimum-intel exported."""
-        require("openvino_genai", "openvino", "pip install 'gnnrag[openvino]'")
+        require_openvino("openvino_genai")
         if self.adapter:
             raise ConfigError(f"adapter={self.adapter!r}: llm=openvino puts on no adapter; merge it, or take llm=hf")
         path = Path(self.model).expanduser()
@@ -117,7 +117,7 @@ class OpenVINO(LocalModel):
             return ModelFiles(path.resolve(), None, path.stem)
         if not self.model or path.suffix == ".gguf":
             raise ConfigError(f"llm=openvino: there is no model {self.model!r}; give llm.model=FILE.gguf or a folder")
-        folder = local_folder(self.model, "openvino", OPENVINO)
+        folder = local_folder(self.model, OPENVINO)
         if not (folder / "openvino_model.xml").is_file():
             raise ConfigError(f"model={self.model!r}: neither one *.gguf nor openvino_model.xml is in {folder}")
         return ModelFiles(folder, None, folder.name)

@@ -128,8 +128,7 @@ def cross_evaluate(
     write_atomic(merged / "config.yaml", yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True))
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
-    if whole.run.tracking != "off":
-        open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
+    open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
     return merged, metrics
 
 

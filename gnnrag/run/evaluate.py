@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, Stop
 from gnnrag.executors import ExecutorConfig, make_executor
 from gnnrag.index.index import Index, exists, open_or_build
 from gnnrag.index_config import WRITERS
-from gnnrag.io import interpreting, write_json, write_jsonl
+from gnnrag.io import interpreting, remove, write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
@@ -89,13 +89,11 @@ def evaluate(
     data = data or load_data_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
     if index is None:
-        settings, stages = index_settings(config), needed_stages(config)
-        index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
+        index = open_index([config], data.name, data.passages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
-    is_tracked = config.run.tracking != "off"
     with (
         closing(open_run(config, data, pipeline)) as run,
-        closing(open_tracker(config, run.path, run.inputs)) if is_tracked else nullcontext() as tracker,
+        closing(open_tracker(config, run.path, run.inputs)) as tracker,
     ):
         todo = _unanswered(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
@@ -104,13 +102,12 @@ def evaluate(
         def record(prediction: Prediction, session: Session) -> None:
             run.add(prediction, session)
             counts.update(answered=1, failed=prediction.error is not None)
-            if tracker:
-                usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
-                tracker.log({**counts, **usage}, counts["answered"])
+            usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
+            tracker.log({**counts, **usage}, counts["answered"])
             observer.on_question(prediction)
 
-        if todo:
-            run.unscore()
+        for name in ("metrics.json", "scores.jsonl") if todo else ():  # of an earlier, complete run
+            remove(run.path / name)
         if todo and is_divided:
             _answer_in_shards(config, run, index, todo, observer)
             run.take_shards([q.id for q in asked])
@@ -131,8 +128,7 @@ def evaluate(
             write_json(run.path / "metrics.json", metrics)
         else:
             metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, observer.on_note, index)
-        if tracker:
-            tracker.finish(metrics)
+        tracker.finish(metrics)
     return run.path, metrics
 
 
@@ -273,7 +269,14 @@ def write_metrics(
     Long answers are also compared by the embedder of `index`, if an index is given.
     """
     rows, questions = list(predictions), data.questions
-    material = _material(data, index, on_note)
+    material = Material({passage.id: passage for passage in data.passages})
+    long = sum(map(is_long, questions))
+    if index and long:
+        try:
+            name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
+            material = replace(material, encode=index.embedder.encode, embedder=name)
+        except GnnragError as error:  # a run without an embedder is fine
+            on_note(f"answers are not compared by embedding: {error}")
     texts = compare_texts(paired(questions, rows), material, config.answer_words)
     columns = per_question(questions, rows, config, data.nodes) | texts
     metrics = summarise(questions, columns, seed=seed)
@@ -283,7 +286,6 @@ def write_metrics(
         metrics["replies"] = replies
     metrics["settings"] = to_plain(config) | {"seed": seed}
     if texts:
-        long = sum(map(is_long, questions))
         metrics["texts"] = {"version": TEXT_VERSION, "long": long, "embedder": material.embedder}
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
     write_jsonl(path / "scores.jsonl", [
@@ -293,18 +295,6 @@ def write_metrics(
     ])  # fmt: skip
     write_json(path / "metrics.json", metrics)
     return metrics
-
-
-def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]) -> Material:
-    passages = {passage.id: passage for passage in data.passages}
-    if index is None or not any(map(is_long, data.questions)):
-        return Material(passages)
-    try:
-        name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
-        return Material(passages, index.embedder.encode, name)
-    except GnnragError as error:  # a run without an embedder is fine
-        on_note(f"answers are not compared by embedding: {error}")
-        return Material(passages)
 
 
 # --------------------------------------------------------------------------------------------------- parts of a run

@@ -159,7 +159,15 @@ class Loop:
             # If a retriever fell back to another one, the counts must show it.
             if ranking.branch.endswith(("_fallback", "unknown_terms")):
                 session.counts[ranking.branch] += 1
-            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(ranking)}
+            excerpt = {
+                "branch": ranking.branch,
+                "kind": ranking.kind,
+                "ids": list(ranking.ids[:TRACE_DEPTH]),
+                **({"sources": [list(ids) for ids in ranking.sources[:TRACE_DEPTH]]} if ranking.sources else {}),
+                "scores": [round(s, 6) for s in ranking.scores[:TRACE_DEPTH].tolist()],
+                "range": [ranking.low, ranking.high],
+            }
+            event = to_dict(query) | {"vector": query.vector is not None, "ranking": excerpt}
             session.record("query", round=round_, **event)
         return rankings
 
@@ -221,16 +229,3 @@ class Loop:
         abstains = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if abstains else [])]))
         return answer.text, replace(evidence, context=context)
-
-
-def _excerpt(ranking: Ranking) -> dict[str, Any]:
-    scores = [round(s, 6) for s in ranking.scores[:TRACE_DEPTH].tolist()]
-    sources = {"sources": [list(ids) for ids in ranking.sources[:TRACE_DEPTH]]} if ranking.sources else {}
-    return {
-        "branch": ranking.branch,
-        "kind": ranking.kind,
-        "ids": list(ranking.ids[:TRACE_DEPTH]),
-        **sources,
-        "scores": scores,
-        "range": [ranking.low, ranking.high],
-    }

@@ -1,11 +1,11 @@
-"""An index that is open for questions: its pipelines by settings, the thread that runs them, events as they happen."""
+"""An index that is open for questions: its pipelines by settings, and the thread that runs them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,19 +134,3 @@ class LoopThread:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-class Events(list[dict[str, Any]]):
-    """The events of a question, each passed to `tell` as it is added; concurrent jobs add theirs when they end."""
-
-    def __init__(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
-        self._tell = tell
-
-    def append(self, event: dict[str, Any]) -> None:
-        super().append(event)
-        self._tell(event)
-
-    def __iadd__(self, events: Iterable[dict[str, Any]]) -> Events:  # type: ignore[override, misc]
-        for event in events:
-            self.append(event)
-        return self

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import fields
 from functools import cache
@@ -25,7 +25,7 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag import __version__
 from gnnrag.config import to_plain
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.io import (
     Journal,
     digest,
@@ -55,7 +55,6 @@ MAY_CHANGE = {
     "roles.rewriter",  # rewrites a follow-up before the run answers it
 }
 SHARDS = "shards"  # folder of a run's shards; each shard is a run directory, too
-SCORED = ("metrics.json", "scores.jsonl")  # files computed from the rows of a complete run
 
 
 class RunDir:
@@ -71,13 +70,8 @@ class RunDir:
     ) -> None:
         self.path = Path(root) / name
         self.settings, self.inputs = deciding_settings(config), inputs
-        if not fresh:
-            check_same(self.path, self.settings, inputs)
-        self._lock = lock_run(self.path)
-        if fresh:
-            remove(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        self._lock = ExitStack()
+        self._lock.enter_context(claimed(self.path, config, self.settings, inputs, fresh))
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl")
         self._log = Journal(self.path / "log.jsonl")
@@ -103,11 +97,6 @@ class RunDir:
         details |= {"seconds": round(seconds, 4), "cached_calls": session.cached_calls}
         self.log("question", id=prediction.question_id, **details)
         self._predictions.append(row)
-
-    def unscore(self) -> None:
-        """Remove the metrics of an earlier, complete run: with questions left to answer, they no longer hold."""
-        for name in SCORED:
-            remove(self.path / name)
 
     def log(self, event: str, **details: Any) -> None:
         self._log.append({"time": round(time.time(), 3), "event": event, **details})
@@ -159,19 +148,38 @@ class RunDir:
         self._lock.close()
 
 
-def lock_run(path: Path) -> ExitStack:
-    """Lock a run until the returned stack is closed. Raises GnnragError if another process holds the lock."""
-    lock = ExitStack()
+def lock_run(path: Path) -> AbstractContextManager[None]:
+    """Lock a run. Raises GnnragError if another process holds the lock."""
     wait_s = 60.0 if path.parent.name == SHARDS else 0.0  # Ray ends the workers of a killed driver within seconds
-    lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"run {path}", wait_s))
-    return lock
+    return exclusive_lock(path.with_name(f".{path.name}.lock"), f"run {path}", wait_s)
+
+
+BEGUN = ("predictions.jsonl",)  # files of a run that has begun
+
+
+@contextmanager
+def claimed(
+    path: Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    fresh: bool,
+    begun: Iterable[str] = BEGUN,
+) -> Iterator[None]:
+    """Hold the lock of a run's folder, with `config` in its `config.yaml`. Errors are those of `check_same`."""
+    with lock_run(path):
+        if fresh:
+            remove(path)
+        check_same(path, settings, inputs, begun)
+        write_atomic(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        yield
 
 
 def check_same(
     path: Path,
     settings: Mapping[str, Any],
     inputs: Mapping[str, Any],
-    begun: Iterable[str] = ("predictions.jsonl",),
+    begun: Iterable[str] = BEGUN,
     fix: str = "give another run.name, or run.fresh=true to start it over",
 ) -> None:
     """Raise ConfigError, naming the differences, if a run with any file of `begun` has other settings or inputs."""
@@ -186,16 +194,15 @@ def check_same(
 
 # ------------------------------------------------------------------------------------------------------------- reading
 def read_predictions(path: str | Path) -> list[Prediction]:
-    """Read `predictions.jsonl` of a run, the newest row of each question, with the seconds from its log."""
+    """Read `predictions.jsonl` of a run, the newest row of each question, with the seconds from its log.
+
+    Raises GnnragError where there is none, ArtefactError for an invalid row.
+    """
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
-    return predictions_of(folder, read_journal(folder / "predictions.jsonl"), read_journal(folder / "log.jsonl"))
-
-
-def predictions_of(run: Path, rows: Iterable[Any], log: Iterable[Any]) -> list[Prediction]:
-    """Return the newest prediction of each question, with its seconds. Raises ArtefactError for an invalid row."""
-    with interpreting(run / "predictions.jsonl", "run.fresh=true starts the run over"):
+    rows, log = read_journal(folder / "predictions.jsonl"), read_journal(folder / "log.jsonl")
+    with interpreting(folder / "predictions.jsonl", "run.fresh=true starts the run over"):
         seconds = {row["id"]: row["seconds"] for row in log if row["event"] == "question"}
         newest = {row["question_id"]: {k: v for k, v in row.items() if k in _FIELDS} for row in rows}
         return [
@@ -324,16 +331,10 @@ def read_seen(folder: Path) -> frozenset[str] | None:
             with interpreting(place / SEEN, "copy the checkpoint again"):
                 return frozenset(map(str, read_json(place / SEEN)["questions"]))
     run = next((run for run in (folder, folder.parent) if (run / "folds.json").is_file()), None)
-    return seen_in(read_parts(run)) if run and (run / "best").is_dir() else None
-
-
-def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
-    """Return a training run's ids by set (trained, validated, reported). Raises ArtefactError for bad `folds.json`."""
-    if not (run / "folds.json").is_file():
-        raise ArtefactError(f"{run / 'folds.json'} is missing: {run} is no training run")
+    if run is None or not (run / "best").is_dir():
+        return None
     with interpreting(run / "folds.json"):
-        found = read_json(run / "folds.json").items()
-        return {name: {part: list(ids) for part, ids in parts.items()} for name, parts in found}
+        return seen_in(read_json(run / "folds.json"))
 
 
 # ---------------------------------------------------------------------------------------------------------- signals

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PrinterCallback
 
-from gnnrag.config import read_yaml, to_plain
+from gnnrag import __version__
+from gnnrag.config import TrackingConfig, read_yaml, to_plain
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.io import digest, read_json, write_folder, write_json
 from gnnrag.roles.tuned.checkpoint import RECORD
-from gnnrag.run.rundir import code_version, read_seen, seen_hash, seen_in, write_seen
+from gnnrag.run.rundir import claimed, code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Parts, divide
-from gnnrag.training.hf_trainer import (
-    CHECKPOINTS,
-    FITTED,
-    IGNORED,
-    RunCallback,
-    TrainingRun,
-    newest_checkpoint,
-)
+from gnnrag.training.hf_trainer import CHECKPOINTS, FITTED, IGNORED, TRAINED, RunCallback, newest_checkpoint
 from gnnrag.training.report import Report, write_report
 from gnnrag.types import OnProgress
 
@@ -124,18 +121,18 @@ class Training(ABC):
     def keep(self, trainer: Any, folder: Path) -> dict[str, Any]:
         """Write the kept weights of a trainer with their record; returns what the card says of the network."""
 
-    def fit(self, run: TrainingRun) -> dict[str, Any] | None:
+    def fit(self, callback: RunCallback) -> dict[str, Any] | None:
         """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
 
         Where the training had ended before, its `fitted.json` is returned.
         """
-        self.best = run.path / "best"
-        if (run.path / FITTED).is_file() and self.best.is_dir():
-            return read_json(run.path / FITTED)  # type: ignore[no-any-return]
-        callback = RunCallback(run, self.context)
-        trainer = self.trainer(run.path / CHECKPOINTS, callback)
+        path, accelerator = callback.path, self.context.accelerator
+        self.best = path / "best"
+        if (path / FITTED).is_file() and self.best.is_dir():
+            return read_json(path / FITTED)  # type: ignore[no-any-return]
+        trainer = self.trainer(path / CHECKPOINTS, callback)
         trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
+        trainer.train(resume_from_checkpoint=newest_checkpoint(path / CHECKPOINTS))
         if callback.is_stopped:
             return None
         state = trainer.state
@@ -149,10 +146,10 @@ class Training(ABC):
             if name.startswith("eval_") and not name.endswith(IGNORED)
         }
         fitted: dict[str, Any] = {"step": step, "validation": metrics}
-        if run.is_main:
-            write_json(run.path / FITTED, fitted | {"card": write_folder(self.best, partial(self.keep, trainer))})
-        self.context.accelerator.wait_for_everyone()
-        return read_json(run.path / FITTED)  # type: ignore[no-any-return]
+        if accelerator.is_main_process:
+            write_json(path / FITTED, fitted | {"card": write_folder(self.best, partial(self.keep, trainer))})
+        accelerator.wait_for_everyone()
+        return read_json(path / FITTED)  # type: ignore[no-any-return]
 
     @abstractmethod
     def report(self) -> tuple[Report, dict[str, Any]]:
@@ -170,16 +167,12 @@ class Training(ABC):
         shown = {**card, "steps": facts["step"], "commit": code_version(), **made}
         own = {"title": self.title, "summary": self.summary, "notes": self.run.notes, "licence": self.run.licence}
         data = ModelCardData(library_name="gnnrag")
-        made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=self.sizes(), record=facts, **own)
-        made_card.save(self.best / "README.md")
-
-    def sizes(self) -> list[dict[str, Any]]:
-        """Return how many questions of each set are in each part, with its `facts_of`, for the card."""
-        plain = {name: parts.plain() for name, parts in self.parts.items()}
-        return [
-            {"set": name, **{part: len(ids) for part, ids in parts.items()}, **self.facts_of(name)}
-            for name, parts in plain.items()
+        sets = [
+            {"set": name, **{part: len(ids) for part, ids in parts.plain().items()}, **self.facts_of(name)}
+            for name, parts in self.parts.items()
         ]
+        made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=sets, record=facts, **own)
+        made_card.save(self.best / "README.md")
 
     def facts_of(self, name: str) -> dict[str, Any]:
         """Return what a model card says of a set beside its questions: how many passages, under which licence."""
@@ -189,11 +182,9 @@ class Training(ABC):
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
     """Return the training that `kind` names (default: `kinds`' first). Raises ConfigError: unknown kind, or no file."""
-    name = str(read_yaml(source, "those of configs/train").get("kind") or "") if source else ""
-    for item in overrides:
-        key, _, value = item.partition("=")
-        name = value if key == "kind" else name
-    name = name or next(iter(kinds))
+    given = read_yaml(source, "those of configs/train") if source else {}
+    given |= dict(item.partition("=")[::2] for item in overrides)
+    name = str(given.get("kind") or next(iter(kinds)))
     if name not in kinds:
         raise ConfigError(f"kind={name!r} is unknown. {nearest(name, kinds)}")
     module, _, attribute = kinds[name].partition(":")
@@ -201,39 +192,12 @@ def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Seq
 
 
 def train(path: Path, training: Training) -> Report | None:
-    """Train one fold, report, save `best`; returns a row for each question reported on, None where it was stopped."""
-    accelerator = training.context.accelerator
-    _refuse_seen(training)
-    run = TrainingRun(path, training.settings, training.inputs, training.run.fresh, accelerator.is_main_process)
-    accelerator.wait_for_everyone()
-    if run.is_main:
-        write_json(path / "folds.json", {name: parts.plain() for name, parts in training.parts.items()})
-    shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
-    whole = path.parent if path.name.startswith("fold") else None
-    is_tracked = accelerator.is_main_process and training.run.tracking != "off"
-    tracker = run.tracker = Tracker(training.run, path, "train", shown, whole) if is_tracked else None
-    try:
-        fitted = training.fit(run)
-        if fitted is None:
-            return None
-        rows, facts = training.report()
-        rows = [{**row, "fold": training.fold} for row in rows]
-        metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
-        made = {"inputs": training.inputs, "commit": code_version(), "seed": training.config.seed}
-        card = fitted.pop("card")
-        if run.is_main:
-            training.finish(card, {**fitted, **facts, "report": metrics, **made})
-        if tracker:
-            tracker.finish({**fitted, **metrics})
-        return rows
-    finally:
-        if tracker:
-            tracker.close()  # stopped or failed
-        run.close()
+    """Train one fold, report, save `best`; returns a row for each question reported on, None where it was stopped.
 
-
-def _refuse_seen(training: Training) -> None:
-    """Raise ConfigError if a question to report on trains or validates, here or in the checkpoint it starts from."""
+    Only the first process writes. Raises ConfigError where the run in this folder has other settings or inputs, or a
+    question to report on trains or validates, here or in the checkpoint that training starts from; GnnragError while
+    another process writes the run.
+    """
     seen = training.seen
     for name, parts in training.parts.items():
         if shaped := [id_ for id_ in parts.report if seen_hash(id_) in seen]:
@@ -242,3 +206,29 @@ def _refuse_seen(training: Training) -> None:
                 "checkpoint of `start`, or train or validate in another set; start from a checkpoint with the same "
                 "folds and folds.report, or give folds.report=null"
             )
+    accelerator, settings, inputs = training.context.accelerator, training.settings, training.inputs
+    is_main, commit = accelerator.is_main_process, code_version()
+    with ExitStack() as ends:
+        if is_main:
+            known = {name: value for name, value in settings.items() if name != "run"}
+            ends.enter_context(claimed(path, settings, known, inputs, training.run.fresh, TRAINED))
+            versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
+            meta = {"settings": known, "inputs": dict(inputs), "commit": commit, "versions": versions}
+            write_json(path / "meta.json", meta)
+            write_json(path / "folds.json", {name: parts.plain() for name, parts in training.parts.items()})
+        accelerator.wait_for_everyone()
+        whole = path.parent if path.name.startswith("fold") else None
+        tracked = training.run if is_main else TrackingConfig()
+        tracker = Tracker(tracked, path, "train", {**settings, "commit": commit, "inputs": inputs}, whole)
+        ends.callback(tracker.close)  # stopped or failed
+        fitted = training.fit(RunCallback(path, training.context, tracker))
+        if fitted is None:
+            return None
+        rows, facts = training.report()
+        rows = [{**row, "fold": training.fold} for row in rows]
+        if is_main:
+            metrics, card = write_report(path, rows, {}), fitted.pop("card")
+            made = {"inputs": inputs, "commit": commit, "seed": training.config.seed}
+            training.finish(card, {**fitted, **facts, "report": metrics, **made})
+            tracker.finish({**fitted, **metrics})
+        return rows

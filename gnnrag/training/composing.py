@@ -116,6 +116,7 @@ def compose(facts: Sequence[Fact], questions: Sequence[Question], seed: int) -> 
         of_fact[fact_number] += 1
         used.add(number)
         text = question.text[: name.start()] + fact.wording + question.text[name.end() :]
+        text = text[:1].upper() + text[1:]
         sources, gold = (fact.question_id, question.id), (fact.passage, question.gold[0])
         composed.append(Question("+".join(sources), text, question.answers, "2hop", gold, extra={"sources": sources}))
     return composed
@@ -169,7 +170,7 @@ def composed_questions(asked: Sequence[Question], passages: dict[str, Passage], 
     """Return composed questions with all their gold passages, in the order of the hops."""
     single = [q for q in asked if len(q.gold) == 1 and q.answers]
     facts = [fact for q in asked for fact in facts_of(q, passages)]
-    two = [_capital(q) for q in compose(facts, single, config.seed)]
+    two = compose(facts, single, config.seed)
     # A composed question leads on like a single one: to facts it is a question of its last passage.
     first = {q.id: q for q in two}
     further = [fact for q in two for fact in facts_of(replace(q, gold=q.gold[-1:]), passages)]
@@ -177,11 +178,7 @@ def composed_questions(asked: Sequence[Question], passages: dict[str, Passage], 
     for made in compose(further, single, config.seed + 1):
         gold = first[made.extra["sources"][0]].gold
         if made.gold[1] not in gold:
-            three.append(replace(_capital(made), type="3hop", gold=(*gold, made.gold[1])))
+            three.append(replace(made, type="3hop", gold=(*gold, made.gold[1])))
     rng = np.random.default_rng(config.seed)
     drawn = [(two, config.two), (three, config.three)]
     return [made[i] for made, most in drawn for i in sorted(rng.permutation(len(made))[:most].tolist())]
-
-
-def _capital(question: Question) -> Question:
-    return replace(question, text=question.text[:1].upper() + question.text[1:])

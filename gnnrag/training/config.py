@@ -30,9 +30,6 @@ class FoldConfig:
 
 @dataclass
 class TrainingRunConfig(TrackingConfig):
-    root: str = "runs"
-    name: str | None = None  # default: the data and a hash of the settings
-    fresh: bool = False  # throw an earlier run of that name away
     notes: list[str] = field(default_factory=list)  # go into the model card
     licence: str = ""  # of the weights, for the card
 

@@ -148,9 +148,17 @@ class GNNTraining(NetworkTraining):
         return super().seen if self.config.stage == "retrieval" else self.seen_before
 
     def build(self) -> tuple[Any, list[Item], nn.Module]:
-        """Stage 2 (retrieval) is on the pools of the fold, stage 1 (completion) on the graphs of all sets."""
+        """Stage 2 (retrieval) is on the pools of the fold, stage 1 (completion) on the graphs of all sets.
+
+        Raises ConfigError where the sets' embedders differ, ArtefactError where `start` has another one, or another
+        architecture.
+        """
         config, corpora = self.config, self.sets
-        model = make_model(config, corpora)
+        encoder, first = one_encoder(corpora), next(iter(corpora.values()))
+        torch.manual_seed(config.seed)
+        model = QueryGNN(config.gnn, first.index.embedder.dim)
+        if config.start:
+            start_from(model, Path(config.start), encoder, first.config.index.embedder.model)
         if config.stage == "completion":
             graphs = {name: corpus.message_graph for name, corpus in corpora.items()}
             bases = {name: whole_graph(graph, vectors, model) for name, (graph, vectors) in graphs.items()}
@@ -198,20 +206,6 @@ class GNNTraining(NetworkTraining):
             facts["prune"] = to_plain(config.prune)
         save_checkpoint(folder, Checkpoint(model, config.ranker if is_entity else None, encoder, facts))
         return {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
-
-
-def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGNN:
-    """Return the network, new (from the seed) or `start`.
-
-    Raises ConfigError where the sets' embedders differ, ArtefactError where `start` has another one or architecture.
-    """
-    encoder, size = one_encoder(corpora), next(iter(corpora.values())).index.embedder.dim
-    torch.manual_seed(config.seed)
-    model = QueryGNN(config.gnn, size)
-    if config.start:
-        embedder = next(iter(corpora.values())).config.index.embedder.model
-        start_from(model, Path(config.start), encoder, embedder)
-    return model
 
 
 def one_encoder(corpora: Mapping[str, GNNSet]) -> dict[str, Any]:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import platform
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from safetensors import SafetensorError, safe_open
 from transformers import EarlyStoppingCallback, TrainerCallback
 
-from gnnrag import __version__
 from gnnrag.errors import ConfigError
-from gnnrag.io import remove, write_atomic, write_json, write_jsonl
+from gnnrag.io import write_jsonl
 from gnnrag.parts import from_settings
-from gnnrag.run.rundir import check_same, code_version, lock_run
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.report import progress_line
 
 if TYPE_CHECKING:
     from gnnrag.training.base import RunContext
@@ -36,46 +31,11 @@ TRAINED = (CHECKPOINTS, FITTED, "best")  # a run with any of these has trained
 IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
 
 
-class TrainingRun:
-    """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `best/`, ...
-
-    Only the first process writes; the others read (`is_main=False`). Raises ConfigError where the run has other
-    settings or inputs, GnnragError while another process writes it.
-    """
-
-    def __init__(
-        self, path: Path, config: Mapping[str, Any], inputs: Mapping[str, Any], fresh: bool, is_main: bool
-    ) -> None:
-        self.path, self.is_main = path, is_main
-        self.tracker: Tracker | None = None  # gets the rows of metrics
-        self._lock = ExitStack()
-        if not is_main:
-            return
-        self._lock = lock_run(self.path)
-        if fresh:
-            remove(self.path)
-        meta = {"settings": {k: v for k, v in config.items() if k != "run"}, "inputs": dict(inputs)}
-        check_same(self.path, meta["settings"], inputs, TRAINED)
-        write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
-        versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
-        write_json(self.path / "meta.json", {**meta, "commit": code_version(), "versions": versions})
-
-    def log(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write all rows of metrics so far; the last one is new."""
-        if self.is_main:
-            write_jsonl(self.path / "metrics.jsonl", rows)
-            if self.tracker:
-                self.tracker.log({k: v for k, v in rows[-1].items() if k != "step"}, rows[-1]["step"])
-
-    def close(self) -> None:
-        self._lock.close()
-
-
 class RunCallback(TrainerCallback):
     """Writes a trainer's figures into the run; where one process is asked to stop, all of them save and stop."""
 
-    def __init__(self, run: TrainingRun, context: RunContext) -> None:
-        self.run, self.context = run, context
+    def __init__(self, path: Path, context: RunContext, tracker: Tracker) -> None:
+        self.path, self.context, self.tracker = path, context, tracker
         self.is_stopped = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -86,10 +46,12 @@ class RunCallback(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
-        if shown(state.log_history[-1]):
-            self.run.log(rows)  # anew, as a resumed training repeats some
-            if self.run.is_main:
-                self.context.on_note(f"{self.run.path}, {progress_line(rows[-1], state.max_steps)}")
+        if self.context.accelerator.is_main_process and shown(state.log_history[-1]):
+            write_jsonl(self.path / "metrics.jsonl", rows)  # anew, as a resumed training repeats some
+            step, figures = state.log_history[-1]["step"], shown(state.log_history[-1])
+            self.tracker.log(figures, step)
+            values = ", ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in figures.items())
+            self.context.on_note(f"{self.path}, step {step} of {state.max_steps}: {values}")
 
 
 def shown(entry: Mapping[str, Any]) -> dict[str, float]:
@@ -122,7 +84,7 @@ def arguments(
         "use_cpu": not has_gpu,
         "dataloader_pin_memory": has_gpu,
         "disable_tqdm": True,
-        "report_to": "none",  # `TrainingRun` passes its rows to the tracker
+        "report_to": "none",  # `RunCallback` passes its rows to the tracker
         "restore_callback_states_from_checkpoint": True,  # such as how much patience is left
         **(validated if metric else {}),
     }

@@ -25,12 +25,14 @@ from gnnrag.training.config import draw
 from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, VerifierRow
 from gnnrag.types import Passage, Question
 
+# Most words of a passage: thoughts are learned from its beginning.
+THOUGHTS_WORDS, VERIFIER_WORDS = 60, 200
 TRIES = 20  # draws for each passage that is to be shown, so that enough are not gold
 
 
 @dataclass
 class MadeRowsConfig:
-    """What rows are made of, and what they show."""
+    """What rows are made of, and what they show; of a verifier, a claim with what was judged, among other passages."""
 
     out: str = ""  # file that is written
     sets: dict[str, DataConfig] = field(default_factory=dict)  # by name; train splits
@@ -42,15 +44,7 @@ class ThoughtsRowsConfig(MadeRowsConfig):
     """Rows of a thought generator: a row for each step, with the passages of earlier ones, the latest first."""
 
     shown: Annotated[int, Ge(1)] = 2
-    words: Annotated[int, Ge(1)] = 60  # most words of a passage: what is learned is to read its beginning
     asked: Share = 0.5  # share of later steps that list the queries before them as asked already
-
-
-@dataclass
-class VerifierRowsConfig(MadeRowsConfig):
-    """Rows of a verifier: a claim with the passage that was judged, among others."""
-
-    words: Annotated[int, Ge(1)] = 200  # most words of a passage
 
 
 @dataclass
@@ -182,7 +176,7 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
                     key = f"{name}/{question.id}/{number}.{place + 1}"
                     known = {s.passage.id: s.passage for s in reversed(steps[:place]) if s.passage}
                     known |= others(question, data.passages, config.shown, f"sub_questions/{place}")
-                    shown = [cut(passage, config.words) for passage in list(known.values())[: config.shown]]
+                    shown = [cut(passage, THOUGHTS_WORDS) for passage in list(known.values())[: config.shown]]
                     is_listed = draw(key, "sub_questions/asked") < config.asked
                     earlier = tuple(step.query for step in steps[:place]) if is_listed else ()
                     yield ThoughtsRow(
@@ -210,7 +204,7 @@ def verdicts_of(question: Question) -> list[tuple[str, str, bool]]:
     return [(judge, id_, label in ("supported", "partially_supported")) for id_, judge, label in labels]
 
 
-def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator[VerifierRow]:
+def verifier_rows(config: MadeRowsConfig, dropped: Counter[str]) -> Iterator[VerifierRow]:
     """Yield a row for each verdict on a claim; `dropped` counts the questions without one."""
     for name, data, passages in opened(config):
         for question in data.questions:
@@ -221,7 +215,7 @@ def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator
                 key = f"{name}/{question.id}/{id_}/{judge}"
                 every = {id_: passages[id_], **others(question, data.passages, config.shown - 1, "verdicts")}
                 order = sorted(every, key=lambda one: draw(f"{key}/{one}", "verdicts/order"))
-                shown = [cut(every[one], config.words) for one in order]
+                shown = [cut(every[one], VERIFIER_WORDS) for one in order]
                 yield VerifierRow(
                     **common(key, name, question, shown),
                     teacher=judge,

@@ -110,7 +110,10 @@ class NetworkTrainer(Trainer):
         bare: Any = self.accelerator.unwrap_model(self.model)
         with torch.inference_mode():
             rows = self.task.evaluate(bare.eval(), self.training.context.share, self.args.device)
-        measured = means_of_sets(dict(gather_object(list(rows.items()))))
+        by_set: dict[str, Rows] = {}  # sets count equally, whatever their size
+        for id_, row in gather_object(list(rows.items())):
+            by_set.setdefault(id_.partition("/")[0], {})[id_] = row
+        measured = means(means(of_set.values()) for of_set in by_set.values())
         metrics = {f"eval_{name}": value for name, value in measured.items()}
         if self.args.load_best_model_at_end and self.args.metric_for_best_model not in metrics:
             raise ConfigError(f"metric={self.training.config.metric!r} is not measured; allowed: {', '.join(measured)}")
@@ -123,7 +126,7 @@ class NetworkTraining(Training):
     """Training of a network of gnnrag; a role's network is saved and loaded here, and measured by `measure`.
 
     A task, most often the training itself, has `loss(model, items, device)`, one for each item, and `evaluate(model,
-    part, device)`, the metrics by id of the validation questions in `part`, this process's share.
+    part, device)`, the metrics by `SET/ID` of the validation questions in `part`, this process's share.
     """
 
     network: ClassVar[Any]  # class of the network of a role
@@ -184,11 +187,3 @@ class NetworkTraining(Training):
 
     def report(self) -> tuple[Report, dict[str, Any]]:
         return self.context.gather(self.measure(self.model, self.questions_of("report")[self.context.share])), {}
-
-
-def means_of_sets(rows: Rows) -> dict[str, float]:
-    """Return the mean over sets of each set's means; ids are `SET/ID`. Sets count equally, whatever their size."""
-    by_set: dict[str, Rows] = {}
-    for id_, row in rows.items():
-        by_set.setdefault(id_.partition("/")[0], {})[id_] = row
-    return means(means(of_set.values()) for of_set in by_set.values())

@@ -22,10 +22,10 @@ from gnnrag.training.reader_data import (
     TrainReaderConfig,
     draw_shown,
     make_example,
-    open_set,
     windows_learned,
 )
 from gnnrag.training.report import Report
+from gnnrag.training.sets import open_retriever
 from gnnrag.types import OnProgress
 
 SUMMARY = (
@@ -44,7 +44,11 @@ class ReaderTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        return {name: open_set(name, config, on_index) for name in config.sets}
+        sets, name_of = {}, config.shown.retriever
+        for name, own in config.sets.items():
+            data, retriever, _ = open_retriever("shown.retriever", name_of, own.data, own.index, on_index)
+            sets[name] = ReaderSet(name, own, data, retriever.index, retriever)
+        return sets
 
     def divide(self) -> dict[str, Parts]:
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}

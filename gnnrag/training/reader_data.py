@@ -18,8 +18,8 @@ from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item, places_of
 from gnnrag.text.subqueries import fill
 from gnnrag.training.config import Count, FoldConfig, NetworkConfig, Parts, SetConfig, divide, draw
-from gnnrag.training.sets import OpenSet, open_retriever
-from gnnrag.types import OnProgress, Passage, Query, Question
+from gnnrag.training.sets import OpenSet
+from gnnrag.types import Passage, Query, Question
 
 
 @dataclass
@@ -111,7 +111,13 @@ def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Genera
 def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: WindowMaker) -> SpanExample:
     item = make_item(asked.text, passages, maker)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
-    found = [row for i, p in enumerate(passages) for row in _stands(i, clean(p.text), asked.answers)]
+    found = []  # (passage, start, end) of each place where an answer stands word by word
+    plain = [re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE) for answer in asked.answers]
+    for i, passage in enumerate(passages):
+        text = clean(passage.text)
+        for words in (answer for answer in plain if len(answer) > 1):
+            pattern = rf"(?<!\w){re.escape(words)}(?!\w)"
+            found += [(i, m.start(), m.end()) for m in re.finditer(pattern, text, re.IGNORECASE)]
     # In the evidence alone: elsewhere the same words say something else.
     places = places_of(item.windows, [row for row in found if row[0] in final])
     return SpanExample(item, places, frozenset(row[0] for row in found) - final)
@@ -127,17 +133,6 @@ def windows_learned(example: SpanExample, without: int, rng: np.random.Generator
     return replace(example, item=replace(example.item, windows=tuple(windows[i] for i in kept)), spans=spans)
 
 
-def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Return (passage, start, end) of each place where an answer stands word by word."""
-    found = []
-    for answer in answers:
-        plain = re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE)
-        if len(plain) > 1:
-            pattern = rf"(?<!\w){re.escape(plain)}(?!\w)"
-            found += [(passage, m.start(), m.end()) for m in re.finditer(pattern, text, re.IGNORECASE)]
-    return found
-
-
 _DEPTH = 20  # passages that are kept of a ranking
 
 
@@ -147,7 +142,10 @@ class ReaderSet(OpenSet):
 
     config: ReaderSetConfig
     retriever: Any
-    inputs: dict[str, Any]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"data": self.data.fingerprints, "embedder": self.index.embedder.identity}
 
     @cached_property
     def retrieved(self) -> dict[str, tuple[str, ...]]:
@@ -180,10 +178,3 @@ class ReaderSet(OpenSet):
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
-
-
-def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> ReaderSet:
-    own = config.sets[name]
-    data, retriever, _ = open_retriever("shown.retriever", config.shown.retriever, own.data, own.index, progress)
-    inputs = {"data": data.fingerprints, "embedder": retriever.index.embedder.identity}
-    return ReaderSet(name, own, data, retriever.index, retriever, inputs)

@@ -54,12 +54,6 @@ def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {name: math.fsum(values) / len(values) for name, values in columns.items()}
 
 
-def progress_line(row: Mapping[str, Any], steps: int) -> str:
-    shown = {name.rpartition("/")[2]: value for name, value in row.items() if name != "step"}
-    values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
-    return f"step {row['step']} of {steps}: {values}"
-
-
 def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str, Any]:
     """Write `report.jsonl`, `metrics.json`: means and 95% intervals by set and hops, over questions with the metric."""
     groups: dict[str, Report] = {}

@@ -84,6 +84,9 @@ class RowsTraining(Training):
         ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
         return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
 
+    def named_rows(self, part: str) -> list[tuple[str, Any]]:
+        return [(name, row) for name, rows in self.examples(part).items() for row in rows]
+
     def facts_of(self, name: str) -> dict[str, Any]:
         """Return how many rows of a set there are, and its licence."""
         one = self.sets[name]

@@ -124,17 +124,13 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
         return ""
     if not question.gold:
         return "unknown"
-    return "" if _helped(decision) else "useless"
-
-
-def _helped(decision: Decision) -> bool:
-    if decision.role == "thoughts":
-        return any(gained > 0 for gained in decision.gains.values())
-    gold, selected = set(decision.question.gold), decision.event["selected"]
-    if not selected:  # right where there was nothing to select
-        return not gold & set(decision.event["passages"])
-    hits = len(gold.intersection(selected))
-    return 2 * hits >= len(selected)
+    if is_thoughts:
+        has_helped = any(gained > 0 for gained in decision.gains.values())
+    elif selected := event["selected"]:
+        has_helped = 2 * len(set(question.gold).intersection(selected)) >= len(selected)
+    else:  # right where there was nothing to select
+        has_helped = set(question.gold).isdisjoint(event["passages"])
+    return "" if has_helped else "useless"
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
@@ -207,7 +203,12 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     observer = observer or Observer()
     if not own.out:
         raise ConfigError("out=DIR: give the folder that the rows are written to")
-    roles = recorded_roles(config)
+    roles = tuple(role for role in RECORDED if role in asked_roles(config))
+    if not roles:
+        problem = (
+            f"method={config.method.name} asks neither {' nor '.join(RECORDED)}, so that there is nothing to record"
+        )
+        raise ConfigError(f"{problem}; give one that does, such as bdtr")
     config = replace(config, run=replace(config.run, root=own.out, name="run"))
     data = load_data_for(config, observer.on_note)
     index = open_index([config], data.name, data.passages, observer.on_index)
@@ -256,17 +257,6 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     }
     write_json(out / "meta.json", meta)
     return meta
-
-
-def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
-    """Return which recorded roles a run may ask. Raises ConfigError where there are none."""
-    roles = tuple(role for role in RECORDED if role in asked_roles(config))
-    if not roles:
-        raise ConfigError(
-            f"method={config.method.name} asks neither {' nor '.join(RECORDED)}, so that there is nothing to record; "
-            "give one that does, such as bdtr"
-        )
-    return roles
 
 
 def teacher(config: EvaluateConfig, role: str) -> str:

@@ -99,7 +99,7 @@ class VerifierTraining(RowsTraining):
             raise DataError("training data", f"no list of {', '.join(self.sets)} has both a positive and a negative")
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
-        samples = [s for rows in self.examples("validation").values() for row in rows if (s := ranking_sample(row))]
+        samples = [s for _, row in self.named_rows("validation") if (s := ranking_sample(row))]
         metric, own = f"eval_{config.metric}" if samples else None, {"ddp_find_unused_parameters": False}
         return CrossEncoderTrainer(
             model,
@@ -112,9 +112,8 @@ class VerifierTraining(RowsTraining):
 
     def _scored(self, part: str) -> list[dict[str, Any]]:
         """Score the rows of a part, each process its share; every process gets all."""
-        every = [(name, row) for name, rows in self.examples(part).items() for row in rows]
         scored = []
-        for name, row in every[self.context.share]:
+        for name, row in self.named_rows(part)[self.context.share]:
             pairs, labels = judged(row)
             scores = np.array(scores_of(self.model, pairs))
             scored.append({"set": name, "id": row.question_id, "scores": scores, "labels": labels})

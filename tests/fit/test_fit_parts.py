@@ -74,7 +74,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     corpus = GNNSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
     settings: Any = SimpleNamespace(folds=folds)
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
-    reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
+    reader = ReaderSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
     training: Any = partial(SimpleNamespace, config=settings, fold=0)
     for parts in (
         GNNTraining.divide(training(sets={"toy": corpus}))["toy"],

@@ -21,7 +21,7 @@ def make_language(folder: Path, role: str, base: Path) -> Path:
     make_tiny_adapter(base, folder)
     (folder / "README.md").unlink(missing_ok=True)
     prompt = load_prompt(role)
-    origin = {"name": str(base), "weights": find_model(str(base), None, "hf").base_fingerprint}
+    origin = {"name": str(base), "weights": find_model(str(base)).base_fingerprint}
     settings = {"form": "adapter", "chat": "auto", "template_options": {}, "prompted": {"max_tokens": 16}}
     write_tuned(folder, TunedRecord(role, "causal", origin, settings, {"prompts": {prompt.name: prompt.digest}}))
     return folder

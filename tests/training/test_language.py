@@ -14,7 +14,7 @@ import torch
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 
-from gnnrag.config import load_config, read_yaml
+from gnnrag.config import TrackingConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.llm.base import Backend, Message
 from gnnrag.llm.local import encode
@@ -22,10 +22,11 @@ from gnnrag.parts import from_settings, set_up
 from gnnrag.roles.base import Verdict
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
+from gnnrag.run.tracking import Tracker
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import chosen_training
-from gnnrag.training.hf_trainer import RunCallback, TrainingRun, arguments
+from gnnrag.training.hf_trainer import RunCallback, arguments
 from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, reply_of, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS, LanguageTraining
@@ -97,8 +98,8 @@ def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any
     dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
     config = load_config(TrainLanguageConfig, None, dots)
     training = thoughts_training(config, 0)
-    run = TrainingRun(folder / "run", {}, {}, fresh=False, is_main=True)
-    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.chats
+    callback = RunCallback(folder / "run", training.context, Tracker(TrackingConfig(), folder, "train", {}))
+    return training.trainer(folder / "checkpoints", callback), training.chats
 
 
 def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
@@ -197,11 +198,8 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
     corpora = (Letters(), None, whole, unknown)
     found = [e for row, corpus in zip(rows, corpora, strict=True) for e in examples.drawn("toy", row, corpus)]
     assert [e["row"] for e in found] == [["toy", "t0"]]
-    reasons = ("of a set that corpora does not name", "with nothing left to find", "without a pool or gold passages")
-    assert examples.dropped == dict.fromkeys(reasons, 1)
-    examples.dropped.clear()
-    assert [examples.compared(rows[0], corpus, []) for corpus in corpora] == [[]] * 4
-    assert examples.dropped == {reasons[0]: 1, reasons[2]: 1, "without a pair of replies": 2}
+    assert examples.compared(rows[0], []) == []
+    assert examples.dropped == {"with nothing to find": 3, "without a pair of replies": 1}
     prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
     assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [prompt]
 

@@ -152,10 +152,9 @@ class Examples:
         text = reply_of(row)
         return [{"prompt": self.prompt(row), "completion": _said(text)}] if self.fits(row, text) else []
 
-    def compared(self, row: ThoughtsRow, corpus: Any, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return pairs of replies to a row, the better one first."""
-        if not pairs:
-            self.dropped[_unrated(row, corpus) or "without a pair of replies"] += 1
+        self.dropped.update(["without a pair of replies"] * (not pairs))
         return [
             {"prompt": self.prompt(row), "chosen": _said(better), "rejected": _said(worse)}
             for better, worse in pairs
@@ -164,20 +163,11 @@ class Examples:
 
     def drawn(self, name: str, row: ThoughtsRow, corpus: Any) -> list[dict[str, Any]]:
         """Return the prompt of a row whose replies can be rewarded: there is gold that its pool lacks."""
-        if reason := _unrated(row, corpus):
-            self.dropped[reason] += 1
-        elif "found" not in corpus.scores(row, ()):
-            self.dropped["with nothing left to find"] += 1
+        if corpus is None or "found" not in corpus.scores(row, ()):
+            self.dropped["with nothing to find"] += 1
         elif self.fits(row, length=self.config.reply_tokens):
             return [{"prompt": self.prompt(row), "row": [name, row.id]}]
         return []
-
-
-def _unrated(row: ThoughtsRow, corpus: Any) -> str:
-    """Return why nothing can be said of what the queries of a row find; empty where it can."""
-    if corpus is None:
-        return "of a set that corpora does not name"
-    return "" if corpus.scores(row, ()) else "without a pool or gold passages"
 
 
 def _said(text: str) -> list[dict[str, str]]:

@@ -114,10 +114,16 @@ def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusRetriever
 
 
 def reply_scores(row: AnyRow, result: Any, corpus: CorpusRetriever | None) -> dict[str, float]:
-    """Return the metrics of what a role made of a row."""
+    """Return the metrics of what a role made of a row; of thoughts, what they find, and whether there are two."""
     if isinstance(row, ReaderRow):
         return answer_scores(row, result)
-    return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpus)
+    if isinstance(row, VerifierRow):
+        return verdict_scores(row, result)
+    queries = [text for text in (result.fast, result.slow) if text]
+    scores = {"complete": float(len(queries) == 2)}
+    if corpus and row.pool and row.gold:  # else nothing tells what the queries found
+        scores |= corpus.scores(row, corpus.rankings(queries))
+    return scores
 
 
 def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
@@ -125,15 +131,6 @@ def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
     ids = [passage.id for passage in task_of(row).passages]
     labels = np.array([id_ in (row.gold or row.selected) for id_ in ids], dtype=bool)
     return promotion_metrics(labels, [ids.index(id_) for id_ in verdict.selected if id_ in ids])
-
-
-def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpus: CorpusRetriever | None) -> dict[str, float]:
-    """Measure what the queries of two thoughts find, and whether there are two."""
-    queries = [text for text in (thoughts.fast, thoughts.slow) if text]
-    scores = {"complete": float(len(queries) == 2)}
-    if corpus and row.pool and row.gold:  # else nothing tells what the queries found
-        scores |= corpus.scores(row, corpus.rankings(queries))
-    return scores
 
 
 def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:

@@ -17,7 +17,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
-from gnnrag.llm.local import check_causal, find_model
+from gnnrag.llm.local import find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
@@ -89,17 +89,13 @@ class LanguageTraining(RowsTraining):
         corpora = config.corpora if cls.role == "thoughts" else {}
         return sets, {name: open_corpus(name, one, on_index) for name, one in corpora.items()}
 
-    def named_rows(self, part: str) -> list[tuple[str, Any]]:
-        return [(name, row) for name, rows in self.examples(part).items() for row in rows]
-
     # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
     def _base(self) -> tuple[Path, dict[str, Any]]:
         """The folder of the base, and what the record says of it."""
         start, record = self.config.start, self.before
         name = self.config.model.base or (str(record.base.get("name")) if record else "")
-        files = find_model(name, None, "hf")
-        check_causal(files)
+        files = find_model(name)
         weights = files.base_fingerprint
         if record and record.base.get("weights") != weights:
             raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
@@ -146,7 +142,7 @@ class LanguageTraining(RowsTraining):
             if config.stage == "grpo":
                 return examples.drawn(name, row, corpus)
             rivals = ranked.get((name, row.question_id), {})
-            return examples.compared(row, corpus, reply_pairs(row, rivals, corpus, config) if corpus else [])
+            return examples.compared(row, reply_pairs(row, rivals, corpus, config) if corpus else [])
 
         rows = self.named_rows("validation")
         most = len(rows) if config.validation is None else config.validation
