@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.methods.routed import RouteConfig, Routed
+from gnnrag.errors import ConfigError
+from gnnrag.methods.routed import RouteConfig, Routed, read_route
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
@@ -137,3 +138,17 @@ def test_a_flat_method_that_answers_by_itself() -> None:
     found = run(Router(0.1), [SURE], config)
     assert found.asked == [[], [], []] and found.prediction.answer == "yes"
     assert isinstance(found.roles["reader"].tasks[0], ReaderTask) and found.roles["reader"].tasks[0].passages == ()
+
+
+def test_names_of_retrievers() -> None:
+    """Equal settings share a retriever, others get a name of their own; no retriever is the run's."""
+    plain, same = RouteConfig("single", "dense"), RouteConfig("bdtr", {"name": "dense", "search": "auto"})
+    other = RouteConfig("single", {"name": "dense", "search": "flat"})
+    assert read_route(plain, "r").name == read_route(same, "r").name == "dense"
+    assert read_route(other, "r").name != "dense" and str(read_route(other, "r").name).startswith("dense-")
+    assert read_route(RouteConfig("single"), "r").name is None
+
+
+def test_a_routing_method_is_no_route() -> None:
+    with pytest.raises(ConfigError, match=r"r\.method=routed: a routing method cannot be a route"):
+        read_route(RouteConfig("routed"), "r")

@@ -22,7 +22,6 @@ from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
-from tests.helpers.next_hop import index_by, make_base, make_next_hop
 from tests.helpers.parts import CORPUS
 from tests.helpers.tuned import make_tuned
 
@@ -127,21 +126,6 @@ def test_a_chain_is_selected_whatever_else_is_in_flight(index: Index, folder: Pa
 
 
 # ---------------------------------------------------------------------------------------- with the next-hop encoder
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("base") / "encoder")
-
-
-@pytest.fixture(scope="module")
-def by_base(base: Path) -> Index:
-    return index_by(base, base.parent / "index")
-
-
-@pytest.fixture(scope="module")
-def encoder(base: Path) -> Path:
-    return make_next_hop(base.parent / "next-hop", base)
-
-
 def test_each_passage_of_a_chain_is_followed_once(by_base: Index, base: Path, encoder: Path) -> None:
     read: list[Any] = []
 

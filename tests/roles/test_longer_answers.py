@@ -49,11 +49,9 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
 
 
 # ----------------------------------------------------------------------------------------------------------- quoted
-def read(
-    question: str, style: Any, passages: Any = GUIDE, words: int = 120, fit: float = 0.5, likely: Any = None
-) -> Answer:
+def read(question: str, style: Any, passages: Any = GUIDE, words: Any = 120, fit: Any = 0.5, one: Any = None) -> Answer:
     quoter = Quoter(SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE), 10)  # type: ignore[arg-type]
-    (answer,) = quoter.answers([ReaderTask(Question("q", question), passages, "", style, words)], [fit], [likely])
+    (answer,) = quoter.answers([ReaderTask(Question("q", question), passages, "", style, words)], [fit], [one])
     return answer
 
 
@@ -87,15 +85,10 @@ def test_what_fits_half_as_well_as_the_best_ends_a_long_answer_and_is_left_out_o
 def test_the_sentence_of_an_unsure_answer_is_quoted_first_then_what_leans_on_the_best() -> None:
     unsure = [Citation(text, ("guide.txt#3",), ()) for text in ("The harbour was dredged in 1904.", "Ferries leave")]
     for one in unsure:  # the second is a part of a statement
-        answer = read("When was the harbour of the peat ferries dredged?", None, likely=one)
+        answer = read("When was the harbour of the peat ferries dredged?", None, one=one)
         assert answer.citations[0].sentence.startswith(one.sentence) and len(answer.citations) > 1
     answer = read("Which spade called a slane cuts peat by hand?", None)
     assert answer.text == "Peat is cut by hand with a spade called a slane. It dries for six weeks on the bank [1]."
-
-
-def test_a_line_with_a_label_is_quoted() -> None:
-    text = "Partner: the peat museum\n\nIts other friends are Ada Moe, Ida Berg, Tom Lund and Karl Holm."
-    assert [one.text for one in statements(text)] == text.split("\n\n")
 
 
 def test_a_list_is_quoted_with_the_sentence_that_announces_it_and_a_sentence_before_a_heading_without_its_stop() -> (
@@ -111,6 +104,8 @@ def test_a_list_is_quoted_with_the_sentence_that_announces_it_and_a_sentence_bef
     assert statements("A hedge is cut in May by two people with long shears These are oiled once a year.")[0].text == (
         "A hedge is cut in May by two people with long shears"
     )
+    lines = "Partner: the peat museum\n\nIts other friends are Ada Moe, Ida Berg, Tom Lund and Karl Holm."
+    assert [one.text for one in statements(lines)] == lines.split("\n\n")
 
 
 def test_where_nothing_fits_nothing_is_said() -> None:

@@ -28,41 +28,26 @@ from gnnrag.run.evaluate import check_fit
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Query, Question
-from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network, make_next_hop
+from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("base") / "encoder")
-
-
-@pytest.fixture(scope="module")
-def index(base: Path) -> Index:
-    return index_by(base, base.parent / "index")
-
-
-@pytest.fixture(scope="module")
-def folder(base: Path) -> Path:
-    return make_next_hop(base.parent / "trained", base)
-
-
-def test_before_the_first_step_queries_are_the_bases(base: Path, index: Index) -> None:
+def test_before_the_first_step_queries_are_the_bases(base: Path, by_base: Index) -> None:
     """Without passages that of the question; with them that of all their text, moved as the settings say."""
-    work = NextHop(index, make_network(base), QueryTokens(NextHopConfig(base=str(base))))
-    (question, *_), passage = QUESTIONS, index.passages[0]
-    assert np.allclose(work.vectors([(question, ())])[0], index.embedder.encode([question])[0], atol=1e-5)
-    read = index.embedder.encode([f"{question} {passage.content}"])[0]
-    expected = read - 0.5 * index.passage_vectors[0]
+    work = NextHop(by_base, make_network(base), QueryTokens(NextHopConfig(base=str(base))))
+    (question, *_), passage = QUESTIONS, by_base.passages[0]
+    assert np.allclose(work.vectors([(question, ())])[0], by_base.embedder.encode([question])[0], atol=1e-5)
+    read = by_base.embedder.encode([f"{question} {passage.content}"])[0]
+    expected = read - 0.5 * by_base.passage_vectors[0]
     found = work.vectors([(question, (0,))])[0]
     assert np.allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
 
 
-def test_a_trained_encoder_differs(folder: Path, base: Path, index: Index) -> None:
-    trained, fresh = NextHop.open(index, str(folder), str(base)), make_network(base)
-    before = NextHop(index, fresh, trained.rows)
+def test_a_trained_encoder_differs(encoder: Path, base: Path, by_base: Index) -> None:
+    trained, fresh = NextHop.open(by_base, str(encoder), str(base)), make_network(base)
+    before = NextHop(by_base, fresh, trained.rows)
     asked = [(QUESTIONS[0], ()), (QUESTIONS[0], (0,)), (QUESTIONS[0], (0, 2))]
     own, theirs = trained.vectors(asked), before.vectors(asked)
-    assert np.allclose(theirs[0], index.embedder.encode([QUESTIONS[0]], True)[0], atol=1e-5)
+    assert np.allclose(theirs[0], by_base.embedder.encode([QUESTIONS[0]], True)[0], atol=1e-5)
     assert np.abs(own - theirs).max(axis=1).min() > 0.01
     assert np.allclose(np.linalg.norm(own, axis=1), 1, atol=1e-5)
 
@@ -76,34 +61,34 @@ def test_the_newest_passage_keeps_half_of_the_room(base: Path) -> None:
     assert after[-len(newest) :] == newest
 
 
-def test_an_index_of_other_vectors_is_refused(folder: Path, base: Path, tmp_path: Path) -> None:
+def test_an_index_of_other_vectors_is_refused(encoder: Path, base: Path, tmp_path: Path) -> None:
     other = index_by(make_base(tmp_path / "other", seed=3), tmp_path / "index")
     with pytest.raises(ArtefactError, match="vectors"):
-        NextHop.open(other, str(folder), str(base))
+        NextHop.open(other, str(encoder), str(base))
 
 
 # ------------------------------------------------------------------------------------------------- thoughts in vectors
-def role(folder: Path, base: Path, index: Index) -> TunedThoughts:
-    return set_up(TunedThoughts(path=str(folder), base=str(base), mixed=False), index=index)
+def role(encoder: Path, base: Path, by_base: Index) -> TunedThoughts:
+    return set_up(TunedThoughts(path=str(encoder), base=str(base), mixed=False), index=by_base)
 
 
-def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) -> None:
+def test_names_are_asked_for_in_words(encoder: Path, base: Path, by_base: Index) -> None:
     """Rules know a passage that the question names and nothing shown is about: the slow thought is theirs."""
-    encoder = NextHop.open(index, str(folder), str(base))
-    named = next(p for p in index.passages if p.title == "Tromso" or p.title == "Copper Road")
-    others = tuple(p for p in index.passages if p.id != named.id)[:3]
+    encoder = NextHop.open(by_base, str(encoder), str(base))
+    named = next(p for p in by_base.passages if p.title == "Tromso" or p.title == "Copper Road")
+    others = tuple(p for p in by_base.passages if p.id != named.id)[:3]
     task = ThoughtsTask(Question("q", f"Who made {named.title}?"), others)
     (mixed,) = VectorThoughts(encoder, is_mixed=True).think([task])
-    expected = set_up(OfflineThoughts(), index=index).think(task).fast
+    expected = set_up(OfflineThoughts(), index=by_base).think(task).fast
     assert expected and mixed.slow == expected and list(mixed.vectors) == ["fast"]
     unnamed = ThoughtsTask(Question("q", "hm?"), others[:0])
     assert VectorThoughts(encoder, is_mixed=True).think([unnamed])[0].fast is None
 
 
-def test_thoughts_follow_the_best_passages(folder: Path, base: Path, index: Index) -> None:
-    thoughts = role(folder, base, index)
+def test_thoughts_follow_the_best_passages(encoder: Path, base: Path, by_base: Index) -> None:
+    thoughts = role(encoder, base, by_base)
     question = Question("q", QUESTIONS[0])
-    first, second = (ThoughtsTask(question, tuple(index.passages[:4]), round=n) for n in (1, 2))
+    first, second = (ThoughtsTask(question, tuple(by_base.passages[:4]), round=n) for n in (1, 2))
 
     async def ask() -> list[Any]:
         try:
@@ -115,35 +100,36 @@ def test_thoughts_follow_the_best_passages(folder: Path, base: Path, index: Inde
     expected = thoughts.does.encoder.vectors([(question.text, chain) for chain in ((0,), (1,), (0, 1), (0, 2))])  # type: ignore[union-attr]
     found = [one.vectors["fast"], one.vectors["slow"], two.vectors["fast"], two.vectors["slow"]]
     assert np.allclose(np.array(found, dtype=np.float32), expected, atol=1e-5)
-    assert (
-        one.fast == f"{question.text} {index.passages[0].title}" and len({one.fast, one.slow, two.fast, two.slow}) == 4
-    )
-    (few,) = thoughts.does.think([ThoughtsTask(question, tuple(index.passages[:1]), round=2)])
+    assert one.fast == f"{question.text} {by_base.passages[0].title}"
+    assert len({one.fast, one.slow, two.fast, two.slow}) == 4
+    (few,) = thoughts.does.think([ThoughtsTask(question, tuple(by_base.passages[:1]), round=2)])
     assert few.fast and few.slow is None and list(few.vectors) == ["fast"]
     (none,) = thoughts.does.think([ThoughtsTask(question, ())])
     assert none.fast is None and none.flags == ("nothing_shown",)
 
 
-def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
+def test_vectors_are_searched_by_in_place_of_texts(by_base: Index) -> None:
     """Dense search by the vector of passage 2 finds it, whatever the text says; so do the graph and a hybrid."""
-    vector = tuple(index.passage_vectors[2].tolist())
+    vector = tuple(by_base.passage_vectors[2].tolist())
     for retriever in (
-        set_up(DenseRetriever(), index=index),
-        set_up(CHGRetriever(), index=index),
-        set_up(HybridRetriever(["dense", "chg"]), index=index, roles=None),
+        set_up(DenseRetriever(), index=by_base),
+        set_up(CHGRetriever(), index=by_base),
+        set_up(HybridRetriever(["dense", "chg"]), index=by_base, roles=None),
     ):
         by_text, by_vector = retriever.retrieve([Query("hm", top_k=9), Query("hm", top_k=9, vector=vector)])
-        assert by_vector.ids[0] == index.ids[2], type(retriever).__name__
+        assert by_vector.ids[0] == by_base.ids[2], type(retriever).__name__
         assert not np.array_equal(by_text.scores, by_vector.scores)
 
 
-def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
-    loop = Loop(set_up(ClosedBook(), index=index, roles={}), set_up(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
+def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(by_base: Index) -> None:
+    loop = Loop(
+        set_up(ClosedBook(), index=by_base, roles={}), set_up(DenseRetriever(), index=by_base), None, by_base.lookup
+    )  # type: ignore[abstract, arg-type]
     session = Session("q")
-    vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
+    vectors = [tuple(by_base.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]
     rankings = asyncio.run(loop._retrieve(queries, Question("q", "?"), session, 0))
-    assert [r.ids[0] for r in rankings] == [index.ids[1], index.ids[3], index.ids[1]]
+    assert [r.ids[0] for r in rankings] == [by_base.ids[1], by_base.ids[3], by_base.ids[1]]
     assert session.counts["duplicate_query"] == 1
     assert session.events[0]["vector"] is True
     json.dumps(session.events)
@@ -159,7 +145,7 @@ def test_that_is_found_before_an_index_is_built() -> None:
 
 
 def test_what_ships_is_small_and_made_for_the_embedded_base() -> None:
-    folder = shipped_folder("thoughts")
-    record = read_tuned(folder, "thoughts", (KIND,))
+    encoder = shipped_folder("thoughts")
+    record = read_tuned(encoder, "thoughts", (KIND,))
     assert record.base == {"name": "embedded", "weights": EMBEDDED_SHA256}
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000
+    assert sum(path.stat().st_size for path in encoder.iterdir()) < 3_000_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.text.normalise import drop_qualifier, find_words, fold, norm_phrase, phrase_key, terms, words
+from gnnrag.text.normalise import cached, drop_qualifier, find_words, fold, norm_phrase, phrase_key, terms, words
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,10 @@ def test_accents_of_latin_greek_and_cyrillic_go(accented: str, plain: str) -> No
 )
 def test_where_there_are_no_blanks_pairs_of_characters_are_terms(text: str, expected: list[str]) -> None:
     assert terms(text) == expected and terms("plain Latin") == words("plain Latin")
+
+
+def test_results_are_kept_but_not_those_of_long_texts() -> None:
+    calls: list[str] = []
+    upper = cached(size=2, longest=3)(lambda text: calls.append(text) or text.upper())
+    assert " ".join(map(upper, ("a", "a", "long", "long", "b", "c", "a"))) == "A A LONG LONG B C A"
+    assert calls == ["a", "long", "long", "b", "c", "a"]
