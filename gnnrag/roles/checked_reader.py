@@ -85,6 +85,6 @@ def borne_out(sentences: Sentences, evidence: Evidence, least: float) -> Sentenc
             for number in range(1, len(evidence.passages) + 1)
             if parts and all(evidence.support(part, number) >= least for part in parts)
         ]
-        if by:
+        if by and not text.endswith(":"):  # which announces what is not said
             kept.append((text, tuple(n for n in numbers if n in by) or (by[0],)))
     return kept

@@ -79,9 +79,8 @@ def test_what_has_ended_or_changed_or_is_of_another_year_is_not_stated(
         question=question, reading=SimpleNamespace(texts=texts), type="name", stems=frozenset({"launch"}),
         sentence=lambda one: (0, len(texts[0]), ""),
     )  # fmt: skip
-    item: Any = SimpleNamespace(asked=asked)
-    one: Any = SimpleNamespace(passage=0, text=answer)
-    assert _is_beside_the_point(item, one, "") is is_beside
+    one = SimpleNamespace(passage=0, text=answer)
+    assert _is_beside_the_point(SimpleNamespace(asked=asked), one, "") is is_beside  # type: ignore[arg-type]
 
 
 def test_it_answers_from_the_passages_shown(path: Path) -> None:

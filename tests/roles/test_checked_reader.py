@@ -33,6 +33,7 @@ PIERS = (
         ("The pier is lit at night.", (1,), None),
         ("Birch Pier has a restaurant beside its lamp.", (2,), None),
         ("Yes.", (1,), None),
+        ("Ferries leave the pier twice a day:", (1,), None),  # what this announces does not follow
         ("Erna Falk built it in 1911.", (2,), None),  # nor is a name the first word
     ],
 )
