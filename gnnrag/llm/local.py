@@ -189,7 +189,7 @@ class Engine:
                 if len(ids) + room > limit:
                     raise ContextLengthError(
                         f"{part.files.name}: {len(ids)} tokens of prompt and {room} of reply do not fit into {limit}; "
-                        "show fewer or shorter passages, ask for shorter replies, or raise the setting context"
+                        "show fewer or shorter passages, ask for shorter replies, or raise llm.context"
                     )
                 prompts[at], jobs[at] = ids, replace(job, request=replace(request, max_tokens=room))
             except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
