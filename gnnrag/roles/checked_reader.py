@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -17,10 +18,12 @@ from gnnrag.text.normalise import lower_words
 from gnnrag.text.questions import answer_style
 from gnnrag.text.sentences import split_sentences
 from gnnrag.text.support import Said, content_stems, said, without_citations
+from gnnrag.types import Passage
 
 # Models below two billion parameters answer what the passages do not say, in words that stand there: with .5, 26 of the
 # 76 answers of a 1.5B to `tests/own_corpus` were false.
 BORNE_OUT_SMALL = 0.95
+COPIED = 0.85  # share of the words of two sentences that both have, from which on one is a copy
 
 
 @part("role", "reader.checked")
@@ -28,7 +31,8 @@ class CheckedReader(PromptedReader):
     """States the sentences of a model that a passage bears out; where none is left, the reader without a model answers.
 
     A question about a table is answered from the table. What that reader is sure of comes before what a small model
-    says otherwise. With `answer.style=short`, as in benchmarks, it is the prompted reader.
+    says otherwise. Small models copy a sentence where they have no answer: that is quoted, or what the reader without a
+    model quotes. With `answer.style=short`, as in benchmarks, it is the prompted reader.
     """
 
     abstain: bool = True
@@ -51,9 +55,12 @@ class CheckedReader(PromptedReader):
         style = task.style or answer_style(task.question.text)
         worded = await super().__call__(replace(task, style="sentence" if style == "short" else style), session)
         stated, said = (lower_words(without_citations(text)) for text in (own.text.split("\n")[0], worded.text))
-        says = f" {stated} " in f" {said} "
+        says = is_sure and f" {stated} " in f" {said} "
         if worded.text and (says or not (is_sure and is_small)):
-            return worded
+            if says or not is_small or not is_copied(worded, task.passages):
+                return worded
+            if not own.text:
+                return replace(worded, thought=QUOTED)
         return replace(own, flags=(*own.flags, *(flag for flag in worded.flags if flag != "abstained")))
 
     def kept(self, sentences: Sentences, evidence: Evidence) -> Sentences:
@@ -61,6 +68,18 @@ class CheckedReader(PromptedReader):
         if least is None:
             least = BORNE_OUT_SMALL if self.backend.wants_small else BORNE_OUT
         return borne_out(sentences, evidence, least)
+
+
+def is_copied(answer: Answer, passages: Sequence[Passage]) -> bool:
+    """Tell whether all sentences of an answer are sentences of passages, as good as word by word."""
+    texts = [each for passage in passages for each in split_sentences(passage.text)]
+    known = [content_stems(text) for text in texts]
+
+    def copied(sentence: str) -> bool:
+        stems = content_stems(sentence)
+        return any(len(stems & one) >= COPIED * len(stems | one) for one in known)
+
+    return all(copied(each) for citation in answer.citations for each in split_sentences(citation.sentence))
 
 
 def borne_out(sentences: Sentences, evidence: Evidence, least: float) -> Sentences:

@@ -53,9 +53,9 @@ QUOTE = Answer("Storms broke its lamp [2].", ("b",), 0.4, QUOTED)
     [
         (OWN, SURE, True, "Birch Pier was built in 1911 [2].", 1),
         (OWN, COPIED, True, "1911", 1),  # a small model says something else than what is sure
-        (OWN, COPIED, False, "Ferries leave twice a day [1].", 1),
         (QUOTE, WRONG, True, QUOTE.text, 1),
-        (QUOTE, COPIED, True, "Ferries leave twice a day [1].", 1),
+        (QUOTE, COPIED, True, QUOTE.text, 1),  # copied, not answered
+        (QUOTE, COPIED, False, "Ferries leave twice a day [1].", 1),
         (Answer("2", ("a",), 0.95, TABLE), "There are 3 piers.", False, "2", 0),  # the table says so
         (Answer(""), "Birch Pier was built in 1925.", False, "", 1),
     ],
