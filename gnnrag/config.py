@@ -98,7 +98,7 @@ class RunConfig(TrackingConfig):
 @dataclass
 class AnswerConfig:
     style: Literal["short", "sentence", "long"] | None = None  # null: by the question's kind
-    words: Annotated[int, Ge(1)] | None = None  # most words of a long answer; null: 120
+    words: Annotated[int, Ge(1)] | None = None  # most words of a long answer; null: 300
 
 
 @dataclass

@@ -96,14 +96,17 @@ def borne_out(sentences: Sentences, evidence: Evidence, least: float) -> Sentenc
         names = frozenset() if first.lower() in common else content_stems(first)
         return replace(said(sentence), names=said(sentence).names | names)
 
-    kept = []
-    for text, numbers in sentences:
+    kept: list[tuple[str, tuple[int, ...]]] = []
+    following = ""
+    for text, numbers in reversed(sentences):
         parts = [part for each in split_sentences(text) if (part := read(each)).stems]
         by = [
             number
             for number in range(1, len(evidence.passages) + 1)
             if parts and all(evidence.support(part, number) >= least for part in parts)
         ]
-        if by and not text.endswith(":"):  # which announces what is not said
-            kept.append((text, tuple(n for n in numbers if n in by) or (by[0],)))
+        is_followed = bool(kept) and kept[0][0] == following
+        following = text
+        if by and (is_followed or not text.endswith(":")):  # a lead-in says nothing without its list
+            kept.insert(0, (text, tuple(n for n in numbers if n in by) or (by[0],)))
     return kept

@@ -196,9 +196,10 @@ class Quoter:
     def _answer(self, task: ReaderTask, units: list[Unit], floor: float, likely: Citation | None) -> Answer:
         if not units:
             return Answer("", thought="no statement")
+        count = len(units)
         first = None if likely is None or task.style else _place(units, task.passages, likely)
         fits = self.fits(beginning(task.question.text), units, task.passages)
-        best = float(fits.max())
+        best = float(fits[:count].max())
         confidence = sureness_of(best)
         if best < floor:
             return Answer("", confidence=confidence, thought="nothing fits")
@@ -271,14 +272,15 @@ def units_of(number: int, passage: Passage) -> list[Unit]:
 
 
 def _place(units: list[Unit], passages: Sequence[Passage], likely: Citation) -> int | None:
-    """Return the number of the unit that quotes a sentence, which is added where no unit does; None: it is too long."""
+    """Return the number of the unit that quotes a sentence, added where none does; None: it cannot stand alone."""
     number = [passage.id for passage in passages].index(likely.passages[0])
+    sentence = " ".join(without_citations(likely.sentence).split())
     for i, unit in enumerate(units):
-        if unit.passage == number and likely.sentence in unit.text:
+        if unit.passage == number and sentence in unit.text:
             return i
-    if count_words(likely.sentence) > MOST_WORDS:
+    if count_words(sentence) > MOST_WORDS or _LEANING.match(sentence):
         return None
-    units.append(Unit(number, (Statement(likely.sentence, 0, leans=False),), content_stems(likely.sentence)))
+    units.append(Unit(number, (Statement(sentence, 0, leans=False),), content_stems(sentence)))
     return len(units) - 1
 
 
@@ -294,18 +296,21 @@ def choose(units: Sequence[Unit], fits: np.ndarray, words: int, weakest: float, 
 
     `weakest`: least fit of a further unit, as a share of the best one's.
     """
-    best, chosen = float(fits.max()), [*chosen]
+    best, chosen, nearest = float(fits.max()), [*chosen], np.zeros(len(units))
+    new: Sequence[int] = chosen
     while True:
         said = {one for i in chosen for one in units[i].said}
         room = words - sum(count_words(one.text) for one in said)
-        nearest = [max(similarity(unit.stems, units[i].stems) for i in chosen) for unit in units]
+        likeness = [max(similarity(unit.stems, units[i].stems) for i in new) for unit in units]
+        nearest = np.maximum(nearest, likeness)
         left = [
             i for i, unit in enumerate(units)
             if i not in chosen and nearest[i] < ALIKE and fits[i] >= weakest * best and count_words(unit.text) <= room
         ]  # fmt: skip
         if not left:
             return chosen
-        chosen.append(max(left, key=lambda i: (fits[i] - REDUNDANCY * best * nearest[i], -i)))
+        new = [max(left, key=lambda i: (fits[i] - REDUNDANCY * best * nearest[i], -i))]
+        chosen += new
 
 
 def in_order(units: Sequence[Unit]) -> list[tuple[int, Statement]]:

@@ -28,6 +28,7 @@ from gnnrag.types import Passage
 TABLE = "table"  # the thought of an answer that stands in a table
 EXACT = 0.95  # confidence of what a table says
 CITED, LISTED = 10, 30  # rows that an answer cites, and values that it lists at most
+MOST_TABLES = 30  # that retrieval did not find
 MOST_PASSAGES = 20_000  # of a document; nothing is counted in the tables of a longer one
 _THOUSANDS = re.compile(r"(?<=\d)[, ](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"([^\d.,;-]*)(-?\d+(?:\.\d+)?)([^\d.,;-]*)")
@@ -41,6 +42,7 @@ _LIKE = [content_stems(group) for group in lexicon()["table_synonyms"]]
 _WHO = content_stems("people person employee staff member worker colleague work")
 _MEASURED_IN = {word: unit for unit, words in lexicon()["table_units"].items() for word in (unit, *words)}
 _MONEY = {"eur": "€", "usd": "$", "gbp": "£"}
+_SIGNED = {"%", *_MONEY.values()}
 _SIGNS = str.maketrans({sign: f" {name} " for name, sign in _MONEY.items()})
 _UNIT = "|".join(sorted(_MEASURED_IN, key=len, reverse=True))
 _BOUND = re.compile(
@@ -49,6 +51,7 @@ _BOUND = re.compile(
     r"|(?P<le>at most|up to)) "
     rf"(?:(?P<sign>{'|'.join(_MONEY)}) )?(?P<number>\d+(?: \d+)?)(?: (?P<unit>{_UNIT}))?(?= )"
 )
+_DATES = content_stems("date day")
 _OF_TIME = ("after", "since", "before")
 _BUT = " (?:not|outside|except|other than)(?: (?:in|from|at|by|of|for|the|a|an))*"
 _SCALES = lexicon()["table_scales"]  # names of columns to stems of words for more and less
@@ -138,10 +141,12 @@ class TableReader:
         if condition and self.index is not None:
             passes, position = self.index.matching(condition), self.index.position
             tables = [replace(t, rows=tuple(r for r in t.rows if passes[position[r.passage.id]])) for t in tables]
-        # Tables that retrieval found; other tables of the same files where these say nothing.
-        for of_shown in (True, False):
-            near = [t for t in tables if any(row.passage.id in ids for row in t.rows) == of_shown]
-            if found := {a.text: a for t in near if (a := ask_table(question, t)) is not None}:
+        near = [table for table in tables if any(row.passage.id in ids for row in table.rows)]
+        # Where these say nothing, another table of their files may; not one of the same columns, such as last year's.
+        known = {frozenset(table.columns) for table in near}
+        others = [table for table in tables if frozenset(table.columns) not in known][:MOST_TABLES]
+        for each in (near, others):
+            if found := {a.text: a for t in each if (a := ask_table(question, t)) is not None}:
                 return next(iter(found.values())) if len(found) == 1 else None
         return None
 
@@ -244,7 +249,8 @@ class TableQuestion:
         for name, counts in self.table.values.items():
             for value in counts:
                 for form in (value, f"{value}s", f"{value}es"):  # `how many account managers`
-                    if f" {form} " in self.rest and not set(value.split()) <= _ASKING:
+                    is_year = bool(_YEAR.fullmatch(value)) and not self._is_when(name)
+                    if f" {form} " in self.rest and not set(value.split()) <= _ASKING and not is_year:
                         self.rest = self.rest.replace(f" {form} ", f" {value} ")
                         where[value] = [*where.get(value, ()), name]
         for value in sorted(where, key=len, reverse=True):
@@ -287,7 +293,7 @@ class TableQuestion:
         for run in re.findall(r"(?:[^\s|]+ )+", self.rest):
             name = " ".join(word for word in run.split() if word not in _ASKING)
             keys = [value for value in self.table.values[self.key] if self._is_part(name, value)]
-            dates = [column for column in self.table.columns if _YEAR.fullmatch(name) and self._is_date(column)]
+            dates = [column for column in self.table.columns if _YEAR.fullmatch(name) and self._is_when(column)]
             if len(keys) == 1:
                 self.wanted.setdefault(self.key, set()).update(keys)
             elif len(dates) == 1:
@@ -376,9 +382,11 @@ class TableQuestion:
             return None
         if not (cell := rows[0].cells.get(name)):
             return None
-        sign = re.search(r"\(([^)]*)\)$", name) if is_number else None
-        unit = sign[1] if sign else ""
-        return f"{cell}{' ' if unit[:1].isalpha() else ''}{unit}", rows
+        sign = re.search(r"\(([^)]*)\)$", name)
+        unit = sign[1].strip() if sign and (_number(cell) or (0, ""))[1] == "#" else ""
+        if not unit or (unit.split()[0].lower() not in _MEASURED_IN and unit not in _SIGNED):
+            return cell, rows  # what stands in brackets may be a year, or `approx.`
+        return f"{cell}{' ' if unit[0].isalpha() else ''}{unit}", rows
 
     def over(self, rows: Sequence[Row]) -> Found:
         """Return an answer from several rows: their number, a sum, a mean, the largest or smallest, or a list."""
@@ -394,7 +402,7 @@ class TableQuestion:
         if self.is_count:
             if self.asked:
                 return str(len(set(values) - {""})), rows
-            person = content_stems("".join(re.findall(r" how many (\w+)", self.question))) & _WHO
+            person = content_stems(" ".join(re.findall(r" how many (\w+)", self.question))) & _WHO
             is_row = (content_stems(head_noun(self.question.strip())) | person) & self.counted
             return (str(len(rows)), rows) if is_row and self.is_limited else None
         is_list = re.match(r" (?:which|who|list|name|show|what are) ", self.question) and self.is_limited
@@ -430,6 +438,14 @@ class TableQuestion:
 
     def _is_number(self, name: str) -> bool:
         return bool(self._numbers(self.table.rows, name))
+
+    def _is_when(self, name: str) -> bool:
+        """Tell whether the year of the question is one of this column: it is named there, or dates the rows.
+
+        `How many librarians were there in 2022` asks for more than those who began in 2022.
+        """
+        is_named = bool(_stems(name) & content_stems(self.question)) or f" {name.lower()} " in self.question
+        return self._is_date(name) and (is_named or name == self.key or bool(_stems(name) & _DATES))
 
     def _is_date(self, name: str) -> bool:
         cells = [row.cells[name] for row in self.table.rows if row.cells.get(name)]

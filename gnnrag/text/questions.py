@@ -104,8 +104,8 @@ _AND_MORE = re.compile(r"\band (?:what|how|why|when|which|where|who)\b")
 
 
 def asks_for_reasons(question: str) -> bool:
-    """Tell whether a question asks why or how."""
-    return bool(_REASONS.match(question))
+    """Tell whether a question asks why or how, not how many or how long."""
+    return bool(_REASONS.match(question)) and expected_type(question) == "phrase"
 
 
 def answer_style(question: str) -> Literal["short", "sentence", "long"]:
@@ -121,11 +121,11 @@ def answer_style(question: str) -> Literal["short", "sentence", "long"]:
     names = bool(_FULL_NAME.search(text))
     if _NAMED.search(text) or country_mentions(text) or region_mentions(text) or _ONE_THING.search(text.lower()):
         return "short"
-    kind, is_reason = expected_type(text), asks_for_reasons(text)
+    kind = expected_type(text)
     if _AND_MORE.search(text) and not names:
         return "sentence"
     if kind in ("person", "place", "date"):
         return "sentence" if _GENERAL.match(text) and not names else "short"
-    if kind != "phrase" or (names and not is_reason):
+    if kind != "phrase" or (names and not asks_for_reasons(text)):
         return "short"
     return "sentence"

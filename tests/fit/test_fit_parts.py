@@ -6,13 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 
 import gnnrag
 from gnnrag.errors import ConfigError
+from gnnrag.run.rundir import seen_hash
+from gnnrag.training.base import RunContext, train
 from gnnrag.training.config import FoldConfig, Parts, split_questions
 from gnnrag.training.gnn import GNNSet, GNNTraining
 from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet, ReaderSetConfig
+from gnnrag.training.report import means
 from gnnrag.training.row_sets import RowSet, VerifierRowsConfig
 from gnnrag.training.verifier import VerifierTraining
 from gnnrag.types import Question
@@ -96,3 +100,18 @@ def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     assert "- weights: " in section and "not stated" not in section
     sets = [line.split("|")[1].strip() for line in data.splitlines() if line.startswith("|")][2:]
     assert sets and all(f"- data, {name}: " in section for name in sets)
+
+
+def test_a_question_that_shaped_the_start_is_not_reported_on(tmp_path: Path) -> None:
+    plan: Any = SimpleNamespace(
+        context=RunContext(Accelerator(cpu=True)),
+        parts={"toy": Parts(("a",), (), ("b", "c"))},
+        seen=frozenset({seen_hash("a"), seen_hash("c")}),
+    )
+    with pytest.raises(ConfigError, match="set toy: 1 questions to report on, such as 'c'"):
+        train(tmp_path / "run", plan)
+    assert not (tmp_path / "run").exists()
+
+
+def test_means_are_over_the_questions_that_have_a_metric() -> None:
+    assert means([{"x": 1.0, "y": 4.0}, {"x": 2.0}]) == {"x": 1.5, "y": 4.0}

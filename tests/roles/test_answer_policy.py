@@ -70,6 +70,12 @@ MOVED = ["Launch: 1 June 2026", "The launch moves from 1 June to 15 October 2026
         ("Who was the director in 2003?", ENDED, "", False),
         ("When is the launch?", MOVED, "1 June 2026", True),
         ("When is the launch?", MOVED[1:], "15 October 2026", False),
+        ("When was the launch?", MOVED, "1 June 2026", False),
+        ("When is the early launch?", ["The early launch shift is from 6 to 14."], "6", False),
+        ("Who is the curator?", ["Its first curator was Otto Vance."], "Otto Vance", True),
+        ("Who runs the shop?", ["She ran the shop until 2017."], "She", True),
+        ("When was the shop sold?", ["A plan to sell the shop was dropped in 2015."], "2015", True),
+        ("Who runs the shop in Paide?", ["Ida Kask runs the shop."], "Ida Kask", True),
     ],
 )
 def test_what_has_ended_or_changed_or_is_of_another_year_is_not_stated(

@@ -78,6 +78,7 @@ SAYS = [
     ("customers", "How many countries are there?", "3", 4),
     ("customers", "What is the annual fee of Yorkshire Springs?", "9,000 EUR", 1),
     ("customers", "What does Oslo Vann pay?", "12,500 EUR", 1),
+    ("towns", "What is the population of Varn?", "5,000", 1),  # not that of 2020
     ("customers", "Which customer pays the highest fee?", "Oslo Vann AS", 1),
     ("customers", "What is the average fee of customers in Norway?", "9,875", 2),
     ("staff", "When did Tomasz join?", "2018", 1),
@@ -113,6 +114,7 @@ SILENT = [
     ("firms", "How many employees does Meridian have?"),  # neither Meridian Foods nor what is in Meridian Street
     ("firms", "What is the revenue of Aster?"),
     ("staff", "When did Anna join?"),
+    ("staff", "How many engineers were there in 2018?"),  # as many as before, and those who joined then
     ("staff", "How many employees are there?"),  # of the firm, there may be more
     ("staff", "When was Tomasz born?"),
     ("staff", "Who is the chief financial officer?"),
@@ -128,7 +130,16 @@ Whimbrel,research vessel,42.0,2017,active
 Redshank,survey launch,11.0,2003,sold
 Godwit,survey launch,12.5,1979,laid up
 """
-TEXTS = {"launches": LAUNCHES, "customers": CUSTOMERS, "staff": STAFF, "firms": FIRMS, "ships": SHIPS, "boats": BOATS}
+TOWNS = 'town,population (2020)\nVarn,"5,000"\nOdda,70\n'
+TEXTS = {
+    "launches": LAUNCHES,
+    "towns": TOWNS,
+    "customers": CUSTOMERS,
+    "staff": STAFF,
+    "firms": FIRMS,
+    "ships": SHIPS,
+    "boats": BOATS,
+}
 
 
 @pytest.mark.parametrize(("name", "question", "text", "count"), SAYS)

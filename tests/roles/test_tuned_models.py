@@ -1,4 +1,4 @@
-"""Tuned language models in their roles: adapter and merged, their base, their prompt."""
+"""Tuned models in their roles: language models, adapter and merged, their base, their prompt; what is refused."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
 from gnnrag.parts import build
+from gnnrag.roles.tuned import checkpoint
 from gnnrag.session import Session
 from gnnrag.training.language.data import task_of
 from tests.helpers.language_rows import thoughts_row, verifier_row
 from tests.helpers.tiny_model import make_tiny_model
+from tests.helpers.toy_verifier import make_verifier
+from tests.helpers.tuned import base_of
 from tests.helpers.tuned_language import make_language
+from tests.helpers.tuned_reader import make_span
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +79,18 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
     other = make_tiny_model(tmp_path / "other", seed=3, lively=True)
     with pytest.raises(ArtefactError, match="base has to be its folder"):
         opened(folder, base=str(other))
+
+
+@pytest.mark.parametrize("role, make", [("reader", make_span), ("verifier", lambda path: make_verifier(path) / "best")])
+def test_what_is_no_checkpoint_is_refused(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, make: object
+) -> None:
+    path = make(tmp_path / "trained")  # type: ignore[operator]
+    weights = path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(ArtefactError, match=r"model\.safetensors"):
+        build("role", {"name": f"{role}.tuned", "path": str(path), "base": base_of(path)}, index=index)
+    monkeypatch.setattr(checkpoint, "SHIPPED", tmp_path / "none")
+    for folder, error, setting in (("", ConfigError, f"roles.{role}=tuned"), ("no", ArtefactError, f"{role}.path")):
+        with pytest.raises(error, match=setting):
+            build("role", {"name": f"{role}.tuned"} | ({"path": str(tmp_path / folder)} if folder else {}), index=index)

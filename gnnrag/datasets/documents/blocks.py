@@ -58,8 +58,10 @@ def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
         # The first heading is the title, also of what stands before it, if all as high as it have a number.
         peers = [block for block in headings[1:] if block.level <= headings[0].level]
         title = headings[0].text if all(block.text[:1].isdigit() for block in peers) else ""
-    if document.unit == "slide" and not title and len(named := [block.text for block in headings if block.text]) > 1:
-        title = named[0]  # that of the first slide
+    first = next((block for block in blocks if block.text), None)
+    is_deck = document.unit == "slide" and sum(bool(heading.text) for heading in headings) > 1
+    if is_deck and not title and first and first.kind == "heading":
+        title = first.text  # of the first slide
     trail: list[tuple[int, str]] = []
     bare: list[Block] = []
     for block, after in zip_longest(blocks, blocks[1:]):
@@ -72,5 +74,9 @@ def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
         if block.kind != "heading" or after is None:
             shown = [block] if block.kind != "heading" else []
             path = tuple(name for name in (title, *(name for _, name in trail if name != title)) if name)
-            yield from ((path, found) for found in (*bare, *shown) if found.text not in ("", title))
+            yield from (
+                (path, found)
+                for found in (*bare, *shown)
+                if found.text and (found.text != title or (is_deck and found.kind != "heading"))
+            )
             bare = []

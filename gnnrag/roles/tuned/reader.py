@@ -48,21 +48,32 @@ from gnnrag.text.descriptions import descriptions
 from gnnrag.text.normalise import words
 from gnnrag.text.questions import answer_style
 from gnnrag.text.sentences import BLANK_LINE, count_words, span_of
-from gnnrag.text.support import content_stems
+from gnnrag.text.support import content_stems, said
 from gnnrag.types import Passage, Question
 
 LIKELIEST = "likeliest span"  # the thought of an answer that the network found
 COMPARED = 0.7  # least confidence of a comparison that is stated: both dates or countries are in the passages
 LEAST_STEP = 0.2  # least confidence of a name that replaces its description
-_PRESENT = re.compile(r"\W*(?:who|what|which)\b.{0,60}?\b(?:is|are)\b", re.IGNORECASE)
+_PRESENT = re.compile(
+    r"\W*(?:(?:who|what|which)\b.{0,60}?\b(?:is|are)\b|who (?!was\b|has\b|does\b)\w+s\b)", re.IGNORECASE
+)
 _ENDED = re.compile(
-    r"\b(?:former(?:ly)?|previous(?:ly)?|no longer)\b|"
+    r"\b(?:former(?:ly)?|previous(?:ly)?|no longer|(?:first|original|founding) (?:\w+ ){1,3}was)\b|"
     r"\b(?:was|were|led|held|ran|\w+ed)\b.{0,80} until(?: \w+){0,2} (?:1\d|20)\d\d\b",
     re.IGNORECASE,
 )
-_CHANGED = re.compile(
-    r"[^.;:\n]*\b(?:mov|postpon|delay|shift|chang|reschedul|renam)\w*\b[^.;:\n]{0,60}?\bfrom ([^.;:,\n]{1,40}?) to\b"
+_UNREAL = re.compile(
+    r"\b(?:plans?|planned|propos(?:al|ed|es)|want(?:s|ed)|hoped|intend(?:s|ed)|tried|was) to (?!be\b)|"
+    r"\bnominated for\b|"
+    r"\b(?:plan|proposal|offer|bid)\b[^.;]{0,80}\b(?:rejected|abandoned|dropped|declined|refused)\b",
+    re.IGNORECASE,
 )
+_CHANGED = re.compile(
+    r"\b(?:moved?s?|postponed|delayed|shifted|changed|rescheduled|renamed)\b"
+    r"[^.;:\n]{0,60}? from ([^.;:,\n]{1,40}?) to\b",
+    re.IGNORECASE,
+)
+_PAST = re.compile(r"\b(?:was|were|did|had|former|original)\b", re.IGNORECASE)
 _YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 MOST_STEPS, MOST_READ = 3, 8  # descriptions that are replaced, and questions that are read to find their names
 
@@ -124,9 +135,9 @@ class OfflineReader(TunedReader):
 class SpanAnswers(Role[ReaderTask, Answer]):
     """Answers by the policy of this module.
 
-    Style `short` forces the best span, however unsure; `sentence` and `long` are quoted. With style None the question
-    decides between them, and a short answer is only given where it is sure. Questions read together do not affect each
-    other.
+    Style `short` forces the best span, however unsure; `sentence` and `long` are quoted. With style None a short answer
+    is given where the question wants one and it is sure; else some sentences are quoted, or a long answer where the
+    question wants that. Questions read together do not affect each other.
     """
 
     def __init__(self, index: Any, folder: Path, record: TunedRecord, settings: TunedReader) -> None:
@@ -198,7 +209,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
                 read += len(asked)
                 answers = await asyncio.gather(*(self._step(each, session) for each in asked))
                 best = max(answers, key=lambda each: each.confidence, default=Answer(""))
-                is_name = bool(best.text) and not re.search(r"\d", best.text)
+                is_name = not best.text[:1].isdigit()  # no date, no number
                 if best.confidence >= LEAST_STEP and is_name and best.text not in text:
                     found = places[answers.index(best)], best
                     break
@@ -297,10 +308,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if task.style is None and _is_beside_the_point(item, one, passage.title):
             return Answer("", thought="withheld: beside the point")
         if sure < self._least(task, least):
-            start, end, _ = item.asked.sentence(one)
-            sentence = " ".join(item.asked.reading.texts[one.passage][start:end].split())
-            quotable = () if task.style else (Citation(sentence, (passage.id,), ()),)
-            return Answer("", thought=f"withheld: {sure:.3f}", citations=quotable)
+            unsure = Answer(one.text, (passage.id,))
+            cited = () if task.style else _cited(unsure, {passage.id: passage}, task.question.text)
+            return Answer("", thought=f"withheld: {sure:.3f}", citations=cited)
         return Answer(one.text, (passage.id,), round(sure, 4), LIKELIEST)
 
     def _cosine(self, question: str, passage: Passage) -> float:
@@ -345,11 +355,17 @@ def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
     return content_stems(" ".join(f"{text} {passages[id_].title if id_ in passages else ''}" for text, id_ in rows))
 
 
+def _before(match: re.Match[str]) -> str:
+    """Return what stands before a match in its sentence, at most 200 characters."""
+    return re.split(r"[.;:\n]", match.string[max(0, match.start() - 200) : match.start()])[-1]
+
+
 def _is_beside_the_point(item: SpanItem, one: Candidate, title: str) -> bool:
     """Tell whether no span can answer the question (yes or no), or this one is of another time or of another topic.
 
     It is of another time where its passage lacks the year of the question, its sentence says that what is asked for in
     the present has ended (`was director until 2003`), or a passage says that it has changed (`moved from 1 to 9 July`).
+    It is of something else where no passage has a name of the question, or its sentence tells of a plan.
 
     Rows of several cells are left to `tables`. A lone cell, `project leader: Ida Berg`, can answer only a question that
     names its label.
@@ -357,11 +373,21 @@ def _is_beside_the_point(item: SpanItem, one: Candidate, title: str) -> bool:
     question, text = item.asked.question, item.asked.reading.texts[one.passage]
     start, end, _ = item.asked.sentence(one)
     has_ended = _PRESENT.match(question) and _ENDED.search(text[start:end]) and not _ENDED.search(question)
-    changes = [m for each in item.asked.reading.texts for m in _CHANGED.finditer(each)]
-    has_changed = any(
-        words(m[1]) and {*words(m[1])} <= {*words(one.text)} and content_stems(m[0]) & item.asked.stems for m in changes
+    has_changed = not _PAST.search(question) and any(
+        words(m[1]) and {*words(m[1])} <= {*words(one.text)} and content_stems(_before(m) + m[0]) & item.asked.stems
+        for each in item.asked.reading.texts
+        for m in _CHANGED.finditer(each)
     )
-    if has_ended or has_changed or not {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}:
+    is_planned = _UNREAL.search(text[start:end]) and not _UNREAL.search(question)
+    names = {name for name in said(question).names if len(name) > 3}  # shorter ones are written in several ways
+    is_unknown = names - content_stems(" ".join([title, *item.asked.reading.texts]))
+    if (
+        has_ended
+        or has_changed
+        or is_planned
+        or is_unknown
+        or not {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}
+    ):
         return True
     cells = parse_row(text[start:end])
     is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)

@@ -164,7 +164,7 @@ class Examples:
     def drawn(self, name: str, row: ThoughtsRow, corpus: Any) -> list[dict[str, Any]]:
         """Return the prompt of a row whose replies can be rewarded: there is gold that its pool lacks."""
         if corpus is None or "found" not in corpus.scores(row, ()):
-            self.dropped["with nothing to find"] += 1
+            self.dropped["with nothing to find" if corpus else "of a set that corpora does not name"] += 1
         elif self.fits(row, length=self.config.reply_tokens):
             return [{"prompt": self.prompt(row), "row": [name, row.id]}]
         return []
