@@ -56,8 +56,10 @@ class CheckedReader(PromptedReader):
         worded = await super().__call__(replace(task, style="sentence" if style == "short" else style), session)
         stated, said = (lower_words(without_citations(text)) for text in (own.text.split("\n")[0], worded.text))
         says = is_sure and f" {stated} " in f" {said} "
-        if worded.text and (says or not (is_sure and is_small)):
-            if says or not is_small or not is_copied(worded, task.passages):
+        if worded.text and (says or not is_small):
+            return worded
+        if worded.text and not is_sure:
+            if not is_copied(worded, task.passages):
                 return worded
             if not own.text:
                 return replace(worded, thought=QUOTED)
@@ -96,8 +98,7 @@ def borne_out(sentences: Sentences, evidence: Evidence, least: float) -> Sentenc
         names = frozenset() if first.lower() in common else content_stems(first)
         return replace(said(sentence), names=said(sentence).names | names)
 
-    kept: list[tuple[str, tuple[int, ...]]] = []
-    following = ""
+    kept, is_kept = [], False
     for text, numbers in reversed(sentences):
         parts = [part for each in split_sentences(text) if (part := read(each)).stems]
         by = [
@@ -105,8 +106,7 @@ def borne_out(sentences: Sentences, evidence: Evidence, least: float) -> Sentenc
             for number in range(1, len(evidence.passages) + 1)
             if parts and all(evidence.support(part, number) >= least for part in parts)
         ]
-        is_followed = bool(kept) and kept[0][0] == following
-        following = text
-        if by and (is_followed or not text.endswith(":")):  # a lead-in says nothing without its list
-            kept.insert(0, (text, tuple(n for n in numbers if n in by) or (by[0],)))
-    return kept
+        is_kept = bool(by) and (is_kept or not text.endswith(":"))  # a lead-in says nothing without what follows
+        if is_kept:
+            kept.append((text, tuple(n for n in numbers if n in by) or (by[0],)))
+    return kept[::-1]

@@ -19,7 +19,7 @@ from scipy.special import expit
 from gnnrag.index.embedder import FEW
 from gnnrag.index.index import Index
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, with_marks
-from gnnrag.roles.tables import parse_row
+from gnnrag.roles.tables import is_row, parse_row
 from gnnrag.text.normalise import FUNCTION_WORDS, lexicon, word_set, words
 from gnnrag.text.questions import asks_for_reasons, is_yes_no
 from gnnrag.text.sentences import BLANK_LINE, ENDING, MAX_PASSAGE, beginning, count_words, similarity, split_sentences
@@ -198,7 +198,8 @@ class Quoter:
             return Answer("", thought="no statement")
         count = len(units)
         first = None if likely is None or task.style else _place(units, task.passages, likely)
-        fits = self.fits(beginning(task.question.text), units, task.passages)
+        question = beginning(task.question.text)
+        fits = self.fits(question, units, task.passages)
         best = float(fits[:count].max())
         confidence = sureness_of(best)
         if best < floor:
@@ -208,7 +209,7 @@ class Quoter:
             chosen = choose(units, fits, task.words, WEAKEST_LONG, [first])
             weak = [i for i in chosen if fits[i] < WEAKEST * best]
         else:
-            chosen, weak = [first] if task.style else self._few(task, units, fits, first), []
+            chosen, weak = [first] if task.style else self._few(question, units, fits, first), []
         groups = [i for i in chosen if i not in weak], weak
         shown = list(dict.fromkeys(one for group in groups for one in in_order([units[i] for i in group])))
         citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
@@ -216,16 +217,15 @@ class Quoter:
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
         return Answer(text, support, confidence, QUOTED, citations=citations)
 
-    def _few(self, task: ReaderTask, units: Sequence[Unit], fits: np.ndarray, first: int) -> list[int]:
+    def _few(self, question: str, units: Sequence[Unit], fits: np.ndarray, first: int) -> list[int]:
         """Return units in FEW_WORDS words: the first, what leans on it, and what fits.
 
         Reasons, and what settles a yes or no, are looked for beside the first, before they are elsewhere. Rows of a
         table have nothing to do with the row beside them.
         """
-        chosen, question = [first, *_leaning_on(units, first)], task.question.text
+        chosen = [first, *_leaning_on(units, first)]
         if asks_for_reasons(question) or is_yes_no(question):
-            number = units[first].passage
-            beside = [unit.passage == number and len(parse_row(unit.said[-1].text)) < 2 for unit in units]
+            beside = [unit.passage == units[first].passage and not is_row(unit.said[-1].text) for unit in units]
             if beside[first]:
                 chosen = choose(units, np.where(beside, fits + fits.max(), 0.0), FEW_WORDS, WEAKEST, chosen)
         return choose(units, fits, FEW_WORDS, WEAKEST, chosen)

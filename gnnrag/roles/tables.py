@@ -75,6 +75,11 @@ def parse_row(text: str) -> dict[str, str]:
     return cells if is_row else {}
 
 
+def is_row(text: str) -> bool:
+    """Tell whether a text is a row of several cells."""
+    return len(parse_row(text)) > 1
+
+
 @dataclass(frozen=True)
 class Row:
     passage: Passage
@@ -249,8 +254,8 @@ class TableQuestion:
         for name, counts in self.table.values.items():
             for value in counts:
                 for form in (value, f"{value}s", f"{value}es"):  # `how many account managers`
-                    is_year = bool(_YEAR.fullmatch(value)) and not self._is_when(name)
-                    if f" {form} " in self.rest and not set(value.split()) <= _ASKING and not is_year:
+                    is_said = f" {form} " in self.rest and not set(value.split()) <= _ASKING
+                    if is_said and (not _YEAR.fullmatch(value) or self._is_when(name)):
                         self.rest = self.rest.replace(f" {form} ", f" {value} ")
                         where[value] = [*where.get(value, ()), name]
         for value in sorted(where, key=len, reverse=True):
@@ -275,8 +280,8 @@ class TableQuestion:
         self._drop(self.table.about)
         if len(columns := self._prices()) == 1:
             self._ask(columns[0], content_stems(self.rest) & _PRICES)
+        named = content_stems(" ".join([*self.asked, *self.wanted]))
         for group in (*_LIKE, _WHO):
-            named = content_stems(" ".join([*self.asked, *self.wanted]))
             if self.table.stems & _OF_PEOPLE if group is _WHO else named & group:
                 self._drop(group)
 
@@ -355,7 +360,7 @@ class TableQuestion:
             yield column, getattr(operator, how), float(match["number"].replace(" ", "."))
 
     def _prices(self) -> list[str]:
-        return [name for name in self.table.columns if _stems(name) & _PRICES or _unit(name) in _MONEY]
+        return [name for name in self.table.columns if _stems(name) & _PRICES or _unit(name).lower() in _MONEY]
 
     def _implied(self) -> list[str]:
         """Return the column that a word such as `heaviest` or `oldest` is about, if there is one only."""
@@ -382,8 +387,7 @@ class TableQuestion:
             return None
         if not (cell := rows[0].cells.get(name)):
             return None
-        sign = re.search(r"\(([^)]*)\)$", name)
-        unit = sign[1].strip() if sign and (_number(cell) or (0, ""))[1] == "#" else ""
+        unit = _unit(name).strip() if (_number(cell) or (0, ""))[1] == "#" else ""
         if not unit or (unit.split()[0].lower() not in _MEASURED_IN and unit not in _SIGNED):
             return cell, rows  # what stands in brackets may be a year, or `approx.`
         return f"{cell}{' ' if unit[0].isalpha() else ''}{unit}", rows
@@ -433,7 +437,7 @@ class TableQuestion:
     def _measured_in(self, name: str) -> str:
         """Return the unit of a column, by its name or its cells; empty: none."""
         cells = self._numbers(self.table.rows, name)
-        unit = _unit(name) or (_folded(cells[0][1].replace("#", " ")) if cells else "")
+        unit = _unit(name).lower() or (_folded(cells[0][1].replace("#", " ")) if cells else "")
         return _MEASURED_IN.get(unit, unit)
 
     def _is_number(self, name: str) -> bool:
@@ -458,9 +462,9 @@ def _bare(name: str) -> str:
 
 
 def _unit(name: str) -> str:
-    """Return what stands in brackets at the end of a column's name, folded."""
+    """Return what stands in brackets at the end of a column's name."""
     match = re.search(r"\(([^)]*)\)$", name)
-    return match[1].lower() if match else ""
+    return match[1] if match else ""
 
 
 def _stems(name: str) -> frozenset[str]:

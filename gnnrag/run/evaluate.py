@@ -106,8 +106,9 @@ def evaluate(
             tracker.log({**counts, **usage}, counts["answered"])
             observer.on_question(prediction)
 
-        for name in ("metrics.json", "scores.jsonl") if todo else ():  # of an earlier, complete run
-            remove(run.path / name)
+        if todo:
+            for name in ("metrics.json", "scores.jsonl"):  # of an earlier, complete run
+                remove(run.path / name)
         if todo and is_divided:
             _answer_in_shards(config, run, index, todo, observer)
             run.take_shards([q.id for q in asked])

@@ -166,7 +166,10 @@ def claimed(
     fresh: bool,
     begun: Iterable[str] = BEGUN,
 ) -> Iterator[None]:
-    """Hold the lock of a run's folder, with `config` in its `config.yaml`. Errors are those of `check_same`."""
+    """Hold the lock of a run's folder, with `config` in its `config.yaml`; `fresh` deletes what it held before.
+
+    Raises GnnragError while another process holds the lock, ConfigError: see `check_same`.
+    """
     with lock_run(path):
         if fresh:
             remove(path)

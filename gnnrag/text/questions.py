@@ -126,6 +126,6 @@ def answer_style(question: str) -> Literal["short", "sentence", "long"]:
         return "sentence"
     if kind in ("person", "place", "date"):
         return "sentence" if _GENERAL.match(text) and not names else "short"
-    if kind != "phrase" or (names and not asks_for_reasons(text)):
+    if kind != "phrase" or (names and not _REASONS.match(text)):
         return "short"
     return "sentence"

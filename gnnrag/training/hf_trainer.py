@@ -45,10 +45,10 @@ class RunCallback(TrainerCallback):
             self.is_stopped = state.global_step < state.max_steps
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
-        if self.context.accelerator.is_main_process and shown(state.log_history[-1]):
+        step, figures = state.log_history[-1]["step"], shown(state.log_history[-1])
+        if self.context.accelerator.is_main_process and figures:
+            rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
             write_jsonl(self.path / "metrics.jsonl", rows)  # anew, as a resumed training repeats some
-            step, figures = state.log_history[-1]["step"], shown(state.log_history[-1])
             self.tracker.log(figures, step)
             values = ", ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in figures.items())
             self.context.on_note(f"{self.path}, step {step} of {state.max_steps}: {values}")

@@ -32,7 +32,7 @@ TRIES = 20  # draws for each passage that is to be shown, so that enough are not
 
 @dataclass
 class MadeRowsConfig:
-    """What rows are made of, and what they show; of a verifier, a claim with what was judged, among other passages."""
+    """What rows are made of, and what they show. Those of a verifier show a claim, and what was judged among others."""
 
     out: str = ""  # file that is written
     sets: dict[str, DataConfig] = field(default_factory=dict)  # by name; train splits

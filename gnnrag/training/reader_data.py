@@ -112,11 +112,11 @@ def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: Wind
     item = make_item(asked.text, passages, maker)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
     found = []  # (passage, start, end) of each place where an answer stands word by word
-    plain = [re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE) for answer in asked.answers]
+    plain = (re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE) for answer in asked.answers)
+    patterns = [rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in plain if len(answer) > 1]
     for i, passage in enumerate(passages):
         text = clean(passage.text)
-        for words in (answer for answer in plain if len(answer) > 1):
-            pattern = rf"(?<!\w){re.escape(words)}(?!\w)"
+        for pattern in patterns:
             found += [(i, m.start(), m.end()) for m in re.finditer(pattern, text, re.IGNORECASE)]
     # In the evidence alone: elsewhere the same words say something else.
     places = places_of(item.windows, [row for row in found if row[0] in final])

@@ -29,7 +29,7 @@ from gnnrag.parts import part
 from gnnrag.roles.base import QUOTED, Answer, Citation, ReaderTask, Role, Search, with_marks
 from gnnrag.roles.comparing import Finding, compare
 from gnnrag.roles.quoting import Quoter, sureness_of
-from gnnrag.roles.tables import TableReader, parse_row
+from gnnrag.roles.tables import TableReader, is_row, parse_row
 from gnnrag.roles.tuned.checkpoint import LANGUAGE, SPAN, TunedRecord, TunedRole, filled, read_tuned, trained_settings
 from gnnrag.roles.tuned.span_items import (
     Candidate,
@@ -184,11 +184,11 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         if not is_stated and first.confidence == quoted.confidence:  # no steps were taken
             return quoted
         rows = {c.sentence: c for c in first.citations or _cited(first, shown, task.question.text)}
-        is_of_table = any(map(_is_row, rows))
+        is_of_table = any(map(is_row, rows))
         left = task.words - sum(map(count_words, (first.text, *rows)))
         for citation in quoted.citations:
             size = count_words(citation.sentence)
-            if size <= left and citation.sentence not in rows and not (is_of_table and _is_row(citation.sentence)):
+            if size <= left and citation.sentence not in rows and not (is_of_table and is_row(citation.sentence)):
                 rows[citation.sentence] = citation
                 left -= size
         return _worded(first, rows.values(), shown, with_text=is_stated)
@@ -323,13 +323,9 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         return float(asked @ told)
 
 
-def _is_row(text: str) -> bool:
-    return len(parse_row(text)) > 1
-
-
 def _without_rows(passage: Passage) -> Passage:
     """Return a passage without the rows of its tables: those are read exactly, by `TableReader`, or not at all."""
-    blocks = [block for block in BLANK_LINE.split(passage.text) if not _is_row(block)]
+    blocks = [block for block in BLANK_LINE.split(passage.text) if not is_row(block)]
     return replace(passage, text="\n\n".join(blocks))
 
 
@@ -345,8 +341,8 @@ def _worded(answer: Answer, citations: Iterable[Citation], shown: Iterable[str],
 def _cited(answer: Answer, passages: Mapping[str, Passage], question: str) -> tuple[Citation, ...]:
     """Return a citation of the sentence of each supporting passage that states an answer."""
     texts = [(id_, passages[id_].text) for id_ in answer.support]
-    said = [(id_, text[slice(*span_of(text, answer.text, question))]) for id_, text in texts]
-    return tuple(Citation(" ".join(sentence.split()), (id_,), (id_,)) for id_, sentence in said)
+    sentences = [(id_, text[slice(*span_of(text, answer.text, question))]) for id_, text in texts]
+    return tuple(Citation(" ".join(sentence.split()), (id_,), (id_,)) for id_, sentence in sentences)
 
 
 def _said_in(answer: Answer, passages: Mapping[str, Passage]) -> frozenset[str]:
@@ -380,14 +376,9 @@ def _is_beside_the_point(item: SpanItem, one: Candidate, title: str) -> bool:
     )
     is_planned = _UNREAL.search(text[start:end]) and not _UNREAL.search(question)
     names = {name for name in said(question).names if len(name) > 3}  # shorter ones are written in several ways
-    is_unknown = names - content_stems(" ".join([title, *item.asked.reading.texts]))
-    if (
-        has_ended
-        or has_changed
-        or is_planned
-        or is_unknown
-        or not {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}
-    ):
+    is_unknown = names and names - content_stems(" ".join([title, *item.asked.reading.texts]))
+    is_of_year = {*_YEAR.findall(question)} <= {*_YEAR.findall(f"{title} {text}")}
+    if has_ended or has_changed or is_planned or is_unknown or not is_of_year:
         return True
     cells = parse_row(text[start:end])
     is_of_row = len(cells) > 1 or not all(content_stems(label) <= item.asked.stems for label in cells)

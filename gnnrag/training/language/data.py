@@ -154,7 +154,8 @@ class Examples:
 
     def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return pairs of replies to a row, the better one first."""
-        self.dropped.update(["without a pair of replies"] * (not pairs))
+        if not pairs:
+            self.dropped["without a pair of replies"] += 1
         return [
             {"prompt": self.prompt(row), "chosen": _said(better), "rejected": _said(worse)}
             for better, worse in pairs
