@@ -252,7 +252,9 @@ def main() -> int:
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     if options.local and not options.dry_run:
-        return int(run_here(tasks, folder, options.jobs) > 0)
+        failed = run_here(tasks, folder, options.jobs)
+        print("\n".join(status(every)), "side by side: gnnrag compare RUN RUN ...", sep="\n")
+        return int(failed > 0)
     if options.local:
         print("\n".join(shlex.join(task.command) for some in tasks.values() for task in some))
         return 0

@@ -121,7 +121,7 @@ def _converse(index: Index) -> None:
 
 def _command(typed: str, answers: Sequence[Answer], index: Index) -> str:
     if typed not in ("/sources", "/more"):
-        return HELP
+        return HELP if typed == "/help" else f"{typed} is no command\n{HELP}"
     if not answers:
         return "nothing has been asked yet"
     return "\n".join(_evidence_lines(answers[-1], index)) if typed == "/sources" else answer_text(answers[-1], index)

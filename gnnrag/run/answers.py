@@ -48,7 +48,8 @@ class Answer:
     form: Literal["stated", "quoted", "none"] = "none"
 
     def __str__(self) -> str:
-        return f"failed: {self.error}" if self.error else self.text or "(no answer was found in the passages)"
+        nothing = "no answer was found in the passages" if self.ranking else "no passage was found"  # as by a filter
+        return f"failed: {self.error}" if self.error else self.text or f"({nothing})"
 
     @property
     def head(self) -> str:

@@ -19,7 +19,7 @@ from annotated_types import Ge
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.io import write_json, write_jsonl
-from gnnrag.types import Passage, Question
+from gnnrag.types import GoldHop, Passage, Question
 
 PER_ANSWER = 20  # composed questions about one name, at most
 PER_FACT = 4  # that lean on one first question or triple, at most; each second question is used once
@@ -50,6 +50,7 @@ class Fact:
     name: str  # the answer
     passage: str  # id
     question_id: str
+    hops: tuple[GoldHop, ...]  # what is asked up to the name
 
 
 def worded(question: str) -> str | None:
@@ -67,13 +68,18 @@ def facts_of(question: Question, passages: Mapping[str, Passage]) -> list[Fact]:
         name, phrase = _ARTICLE.sub("", question.answers[0].strip()).strip(" .,\"'"), worded(question.text)
         if not phrase or not _is_name(name) or name.lower() in question.text.lower():
             return []
-        return [Fact(phrase, name, question.gold[0], question.id)]
+        return [Fact(phrase, name, question.gold[0], question.id, question.decomposition or (_hop(question),))]
     facts = []
     for head, relation, tail in question.evidence:
         gold = [id_ for id_ in question.gold if bare_title(passages[id_].title) == bare_title(head)]
         if len(gold) == 1 and "date" not in relation and _is_name(tail):
-            facts.append(Fact(f"the {relation} of {head}", tail, gold[0], question.id))
+            phrase = f"the {relation} of {head}"
+            facts.append(Fact(phrase, tail, gold[0], question.id, (GoldHop(f"What is {phrase}?", tail, gold[0]),)))
     return facts
+
+
+def _hop(question: Question) -> GoldHop:
+    return GoldHop(question.text, question.answers[0], question.gold[0])
 
 
 def bare_title(title: str) -> str:
@@ -118,7 +124,8 @@ def compose(facts: Sequence[Fact], questions: Sequence[Question], seed: int) -> 
         text = question.text[: name.start()] + fact.wording + question.text[name.end() :]
         text = text[:1].upper() + text[1:]
         sources, gold = (fact.question_id, question.id), (fact.passage, question.gold[0])
-        composed.append(Question("+".join(sources), text, question.answers, "2hop", gold, extra={"sources": sources}))
+        made = Question("+".join(sources), text, question.answers, "2hop", gold, extra={"sources": sources})
+        composed.append(replace(made, decomposition=(*fact.hops, _hop(question))))
     return composed
 
 
@@ -157,7 +164,8 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     out = Path(config.out)
     write_jsonl(out / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in passages.values()])
     rows = [
-        {"id": q.id, "question": q.text, "answers": list(q.answers), "type": q.type, "gold": list(q.gold)}
+        {"id": q.id, "question": q.text, "answers": q.answers, "type": q.type, "gold": q.gold}
+        | {"decomposition": [asdict(hop) for hop in q.decomposition]}
         for q in questions
     ]
     write_jsonl(out / f"questions.{config.split}.jsonl", rows)

@@ -105,27 +105,36 @@ def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> lis
     return decisions
 
 
-def verdict_on(decision: Decision, keep: KeepConfig) -> str:
-    """Return why a decision is not kept as it is, or an empty text.
+def thoughts_of(decision: Decision, keep: KeepConfig) -> dict[str, Any]:
+    """Return the queries by kind; if `keep.clean`, without those that state what the asker cannot know.
 
-    `failed`: its reply was malformed or missing; `leaked`: a thought states the answer, which the asker cannot know;
+    That are the answers of the question, and of the hops whose passages were not shown.
+    """
+    event, question = decision.event, decision.question
+    hidden = (hop.answer for hop in question.decomposition if hop.answer and hop.gold not in event["passages"])
+    unknown = [*question.answers, *hidden] if keep.clean else []
+    said = {kind: event[kind] for kind in ("fast", "slow") if event[kind]}
+    return {kind: text for kind, text in said.items() if not gives_away(text, question.text, unknown)}
+
+
+def verdict_on(decision: Decision, keep: KeepConfig) -> str:
+    """Return why a decision is not kept, or an empty text.
+
+    `failed`: its reply was malformed or missing; `leaked`: all its thoughts state what the asker cannot know;
     `stop`: there is no thought; `unknown`: the question has no gold passages; `useless`: the decision did not help.
     """
     event, question = decision.event, decision.question
     is_thoughts = decision.role == "thoughts"
     if keep.clean and FAILED & set(event["flags"]):
         return "failed"
-    queries = [event[kind] for kind in ("fast", "slow") if event[kind]] if is_thoughts else []
-    if keep.clean and any(gives_away(text, question.text, question.answers) for text in queries):
-        return "leaked"
-    if is_thoughts and not queries:
-        return "stop"
+    if is_thoughts and not (queries := thoughts_of(decision, keep)):
+        return "leaked" if event["fast"] or event["slow"] else "stop"
     if not keep.helped:
         return ""
     if not question.gold:
         return "unknown"
     if is_thoughts:
-        has_helped = any(gained > 0 for gained in decision.gains.values())
+        has_helped = any(decision.gains.get(normalised(text), 0) > 0 for text in queries.values())
     elif selected := event["selected"]:
         has_helped = 2 * len(set(question.gold).intersection(selected)) >= len(selected)
     else:  # right where there was nothing to select
@@ -141,6 +150,7 @@ class TraceRows:
     set: str  # name of the data set
     source: Mapping[str, Any]  # what all rows say of where they come from
     teachers: Mapping[str, str]  # who did each role
+    keep: KeepConfig
 
     def row(self, decision: Decision) -> Row:
         return self._thoughts(decision) if decision.role == "thoughts" else self._verifier(decision)
@@ -162,14 +172,13 @@ class TraceRows:
 
     def _thoughts(self, decision: Decision) -> ThoughtsRow:
         event = decision.event
-        kinds = [kind for kind in ("fast", "slow") if event[kind]]
         more: dict[str, Any] = {"may_stop": True} if event["may_stop"] else {}
         more |= {"chain": event["chain"] or ""} if event["with_chain"] else {}
         return ThoughtsRow(
             **self._shared(decision, event["passages"], round=event["round"], **more),
             round=event["round"],
             earlier=tuple(event["earlier"]),
-            **{kind: event[kind] for kind in kinds},
+            **thoughts_of(decision, self.keep),
             pool=tuple(event["pool"]),
             gold=decision.question.gold,
         )
@@ -226,7 +235,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = TraceRows(index, name, data.name, source, teachers)
+    maker = TraceRows(index, name, data.name, source, teachers, own.keep)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):

@@ -79,6 +79,6 @@ def test_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert lines[0] == "nothing has been asked yet" and lines[1].startswith("Andrei Tarkovsky [1]")
     assert lines[2].startswith("[1] a (a.txt") and len(lines[2]) <= get_terminal_size().columns
     assert lines[3].startswith("Zavrazhye [1]") and lines[4].startswith("[1] a") and lines[5] == "Evidence"
-    assert "Answer: Zavrazhye" in out and "Queries" in out and out.rstrip().endswith("as Ctrl-D does")
+    assert "Answer: Zavrazhye" in out and "/nothing is no command" in out and out.rstrip().endswith("as Ctrl-D does")
     assert list(typed) == ["unread"]
     assert "asked: Where was Andrei Tarkovsky born?" in err

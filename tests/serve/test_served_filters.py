@@ -96,6 +96,7 @@ def test_python_and_the_command_line(built: Path, capsys: pytest.CaptureFixture[
         assert {p.id for p in answer.context} == {"solaris.txt#1", "paris.txt#1"}
         asked = [event for event in answer.trace if event["event"] == "query"]
         assert asked and all(event["filter"] == WITHOUT for event in asked)
+        assert str(index.ask(QUESTION, filter="title = 'none'")) == "(no passage was found)"
         with pytest.raises(ConfigError, match="sourc"):
             index.ask(QUESTION, filter=WRONG)
         with pytest.raises(ConfigError, match="sourc"):

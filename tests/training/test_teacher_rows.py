@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluate import Pipeline
 from gnnrag.training.language.data import reply_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
-from gnnrag.training.traces import Decision, KeepConfig, decisions_of, verdict_on
-from gnnrag.types import Query, Question
+from gnnrag.training.traces import Decision, KeepConfig, decisions_of, thoughts_of, verdict_on
+from gnnrag.types import GoldHop, Query, Question
 from tests.helpers.traces import QUESTIONS, collected, evaluate_config, write_set
 
 GOLD = {id_: set(gold) for id_, _, _, _, gold in QUESTIONS}
@@ -22,7 +23,7 @@ ORACLE = ("roles.thoughts=oracle", "roles.verifier=oracle")
 QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"))
 THOUGHTS = {
     **{"event": "decision", "role": "thoughts", "sufficient": False, "flags": [], "pool": ["x", "a"]},
-    **{"fast": "Who was he?", "slow": "Why?"},
+    **{"fast": "Who was he?", "slow": "Why?", "passages": ["a"]},
 }
 VERIFIER = {"event": "decision", "role": "verifier", "passages": ["x", "a", "b"], "selected": ["a"], "flags": []}
 
@@ -74,13 +75,21 @@ def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: 
         ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
         ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
-        ({"slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
+        ({"fast": "Paris?", "slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
         ({"slow": "When was Paris founded?"}, {"clean": False, "helped": False}, ""),
         ({"slow": "What is a comparison?"}, {"helped": False}, ""),  # a part of a word
     ],
 )
 def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[str, Any], expected: str) -> None:
     assert verdict(THOUGHTS | change, **keep) == expected
+
+
+def test_a_thought_that_states_what_was_not_found_is_left_out() -> None:
+    hops = (GoldHop("Who?", "Rodin", "a"), GoldHop("Where did Rodin live?", "Meudon", "b"))
+    event = THOUGHTS | {"fast": "Where did Rodin live?", "slow": "Where is Meudon?"}
+    decision = Decision("thoughts", replace(QUESTION, decomposition=hops), 0, event)
+    assert thoughts_of(decision, KeepConfig()) == {"fast": "Where did Rodin live?"}
+    assert len(thoughts_of(decision, KeepConfig(clean=False))) == 2
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def test_names_give_way_to_questions_over_two_and_three_hops(tmp_path: Path) -> 
     two, three = made["p1", "p2"], made["p1", "p2", "p3"]
     assert two["question"] == "In which town did the one who wrote The Long Pier live?" and two["answers"] == ["Tromso"]
     assert three["type"] == "3hop" and three["answers"] == ["1960"] and "Long Pier" in three["question"]
+    assert [hop["gold"] for hop in three["decomposition"]] == three["gold"]
     assert not any(name in three["question"] for name in ("Emma", "Tromso"))
     assert json.loads((out / "SOURCE.json").read_text())["passages"] == 3
     with pytest.raises(ConfigError, match=r"leave_out.*q9"):

@@ -15,7 +15,7 @@ from gnnrag.io import WEIGHTS, load_tensors, read_json, write_json
 from gnnrag.training.composing import PER_FACT, Fact, compose, facts_of, worded
 from gnnrag.training.encoder import draw_chain
 from gnnrag.training.hf_trainer import newest_checkpoint
-from gnnrag.types import Passage, Question
+from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of
 from tests.test_kill import finish, kill_when, lines
@@ -108,7 +108,8 @@ def test_a_name_gives_way_to_the_question_that_it_answers() -> None:
 
 def test_triples_are_first_hops_and_limits_are_kept() -> None:
     triple = Question("5", "?", ("x",), gold=("a", "b"), evidence=(("Emma", "author", "Jane Austen"),))
-    assert facts_of(triple, PASSAGES) == [Fact("the author of Emma", "Jane Austen", "a", "5")]
+    hop = GoldHop("What is the author of Emma?", "Jane Austen", "a")
+    assert facts_of(triple, PASSAGES) == [Fact("the author of Emma", "Jane Austen", "a", "5", (hop,))]
     asked = [Question(f"q{n}", f"Did Jane Austen eat {n}?", ("no",), gold=("c",)) for n in range(9)]
     two = compose(facts_of(triple, PASSAGES), asked, 0)
     assert len(two) == PER_FACT == len({made.text for made in two})
