@@ -32,7 +32,7 @@ def pytest_collection_finish() -> None:
 
 
 # What the first of the two processes of `make test` runs; the second one has programs, servers and data.
-OF_THE_FIRST = "extract fit gnn goldens graphs judge llm methods metrics reports retrievers roles training tuned"
+OF_THE_FIRST = "extract fit gnn goldens graphs index judge llm methods metrics reports retrievers roles training tuned"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
