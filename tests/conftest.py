@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import ipaddress
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,13 @@ from gnnrag.datasets.documents.child import DocumentReader
 sys.dont_write_bytecode = False
 # What is imported stays: to look through it for garbage again and again is a tenth of a collection.
 gc.disable()
+# Every client reads the certificates of the machine, also one that asks a server of the tests without TLS.
+ssl.create_default_context = cache(ssl.create_default_context)
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # the default took a tenth of the tests' time
     gc.enable()
 
 

@@ -15,14 +15,8 @@ from gnnrag.run.rundir import questions_of, read_predictions, read_shard, shards
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("shards")
-    base = [
-        "method=single",
-        "retriever=bm25",
-        "roles=oracle",
-        "data.limit=7",
-        f"run.root={root}",
-        f"index.root={root}/index",
-    ]
+    parts = ["method=single", "retriever=bm25", "roles=oracle"]
+    base = [*parts, "data.limit=7", f"run.root={root}", f"index.root={root}/index"]
 
     def start(name, *more, observer=None):
         return evaluate(load_config(EvaluateConfig, None, [*base, f"run.name={name}", *more]), observer)

@@ -90,7 +90,7 @@ def load_prompt(name: str, *options: str) -> Prompt:
             hint = nearest(stem, [file.stem for file in path.parent.glob("*.yaml")])
             raise ConfigError(f"prompt={name!r} is no packaged prompt, and no path of a .yaml file. {hint}")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(path, f"cannot be read as a prompt: {error}") from error
     return _build(path, data, options, name.endswith(SMALL))
@@ -123,10 +123,7 @@ def _of_parts(schema: Mapping[str, Any], change: Callable[[Mapping[str, Any]], d
     return changed
 
 
-@cache
-def cached_prompt(name: str, *options: str) -> Prompt:
-    """Return a prompt, read once in this process: for who renders it for every row of a file. See `load_prompt`."""
-    return load_prompt(name, *options)
+cached_prompt = cache(load_prompt)  # read once in this process: for who renders it for every row of a file
 
 
 def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> Prompt:

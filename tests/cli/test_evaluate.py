@@ -12,7 +12,7 @@ from gnnrag.cli.app import run
 from gnnrag.cli.console import NO_GOLD, NO_SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
-HASH = ["index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25", "data.limit=4"]
+HASH = ["index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25", "data.limit=2"]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_without_a_config_the_sample_is_scored_as_its_config_says(tmp_path: Path
     assert json.loads(metrics.read_text())["answer/em"] is not None
 
 
-FIRST = "note: data.limit=4 takes the first questions of a file; data.sample=4 draws by type"
+FIRST = "note: data.limit=2 takes the first questions of a file; data.sample=2 draws by type"
 
 
 def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,11 +47,11 @@ def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert path.name.startswith("sample-dev-bdtr-bm25-offline-")
     assert "bdtr / bm25" in out and "Recall@5" in out and "EM" in out
     assert err == f"{FIRST}\n", "bars are for terminals"
-    assert json.loads((path / "metrics.json").read_text())["questions"] == 4
+    assert json.loads((path / "metrics.json").read_text())["questions"] == 2
 
     assert call(arguments) == 0
     again, err = capsys.readouterr()
-    assert again == out and "4 of 4 questions were answered before" in err, "nothing was left to do"
+    assert again == out and "2 of 2 questions were answered before" in err, "nothing was left to do"
 
 
 def test_long_answers_without_gold_passages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +85,6 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
     assert call([*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]) == 1
     out, err = capsys.readouterr()
-    assert "4 of 4 questions failed, all of them: nothing was measured; the same command tries them again" in err
-    assert "4 x budget.max_tokens=1 is used up (...)" in err
+    assert "2 of 2 questions failed, all of them: nothing was measured; the same command tries them again" in err
+    assert "2 x budget.max_tokens=1 is used up (...)" in err
     assert "Recall" not in out and Path(out.strip()).is_dir(), "zeros of nothing look like a result"

@@ -54,9 +54,9 @@ def test_gmm_finds_groups_that_lie_apart():
 
 
 def test_a_threshold_decides_how_soft_gmm_is():
-    hard = found(layer(60), cluster="gmm", threshold=0.5)
-    soft = found(layer(60), cluster="gmm", threshold=1e-12)
-    assert sum(map(len, hard)) == 60 <= sum(map(len, soft))
+    hard = found(layer(40), cluster="gmm", threshold=0.5)
+    soft = found(layer(40), cluster="gmm", threshold=1e-12)
+    assert sum(map(len, hard)) == 40 <= sum(map(len, soft))
 
 
 class TestAnchors:
