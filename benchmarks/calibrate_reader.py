@@ -38,7 +38,7 @@ from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, wi
 from gnnrag.roles.tuned.span_network import SpanReader
 from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.run.rundir import read_seen, seen_hash, write_seen
-from gnnrag.training.reader_data import TrainReaderConfig, articles_apart
+from gnnrag.training.reader import TrainReaderConfig, articles_apart
 from gnnrag.types import Passage
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "train" / "reader.yaml"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,15 +12,16 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from gnnrag.config import Share
-from gnnrag.roles.tuned.chain_features import ChainReading
+from gnnrag.roles.tuned.chain_features import ChainReading, VerifierInput
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
 from gnnrag.training.config import NetworkConfig, draw
 from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
 from gnnrag.training.rows import VerifierRow
+from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
+from gnnrag.types import OnProgress
 
 # A step draws chains, and learns which passage comes next. A chain holds gold passages and, at times, wrong ones.
 _EMPTY = 0.25  # share of chains that hold nothing yet
@@ -63,10 +64,11 @@ class ChainTraining(RowsTraining, NetworkTraining):
     config: TrainChainConfig
 
     @classmethod
-    def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
-        pool = verifier_input(row, with_titles=draw(row.id, "untitled") >= config.untitled)
-        labels = np.array([passage.id in row.gold for passage in pool.passages], dtype=bool)
-        return ChainExample(name, row.question_id, ChainReading(pool), labels)
+    def open(cls, config: TrainChainConfig, on_index: OnProgress) -> Any:
+        return {
+            name: replace(one, examples=tuple(example(name, row, config.sets[name]) for row in one.examples))
+            for name, one in super().open(config, on_index).items()
+        }
 
     @property
     def seen(self) -> frozenset[str]:
@@ -117,6 +119,19 @@ class ChainTraining(RowsTraining, NetworkTraining):
 
     def report(self) -> tuple[Report, dict[str, Any]]:
         return super().report()[0], {"next_hop": self.config.next_hop}
+
+
+def example(name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
+    """Return what the verifier that took a row's decision reads, at times without titles."""
+    passages = [shown.passage for shown in row.passages]
+    if draw(row.id, "untitled") < config.untitled:
+        passages = [replace(passage, title="") for passage in passages]
+    scores = [shown.score for shown in row.passages if shown.score is not None]
+    cosines = [shown.cosine for shown in row.passages if shown.cosine is not None]
+    known = cosines if len(cosines) == len(passages) else ()
+    pool = VerifierInput(row.question, row.chain, passages, scores, known, row.support)
+    labels = np.array([passage.id in row.gold for passage in passages], dtype=bool)
+    return ChainExample(name, row.question_id, ChainReading(pool), labels)
 
 
 def drawn(item: Item) -> tuple[tuple[int, ...], np.ndarray]:

@@ -18,7 +18,6 @@ from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.nexthop import Chain, NextHopRetriever
 from gnnrag.roles.tuned.checkpoint import base_record
 from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
-from gnnrag.training.base import RunContext
 from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import Report
@@ -77,7 +76,7 @@ class EncoderTraining(NetworkTraining):
     sets: Mapping[str, EncoderSet]
 
     @classmethod
-    def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
+    def open(cls, config: TrainEncoderConfig, on_index: OnProgress) -> Any:
         sets = {
             name: EncoderSet(name, one, *open_data(one.data, one.index, STAGES, on_index))
             for name, one in config.sets.items()

@@ -27,7 +27,7 @@ from gnnrag.index.embedder import encoder_record
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
 from gnnrag.training.base import Report, RunContext
-from gnnrag.training.config import PART_NAMES, NetworkConfig, Parts, SetConfig
+from gnnrag.training.config import PART_NAMES, FoldConfig, NetworkConfig, Parts, SetConfig
 from gnnrag.training.networks import Item, NetworkTrainer, NetworkTraining
 from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress
@@ -80,6 +80,10 @@ class GNNSet(OpenSet):
     @property
     def inputs(self) -> dict[str, Any]:
         return self.fingerprints(needed_stages(self.settings, self.config.index))
+
+    def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
+        """Stage 1 asks no questions."""
+        return super().divide(folds, fold) if self.settings.stage == "retrieval" else Parts((), (), ())
 
     def examples(self) -> ExampleSet | EntitySet:
         questions, settings = list(self.questions.values()), self.settings
@@ -137,15 +141,11 @@ class GNNTraining(NetworkTraining):
         self.pools = pools(data[1], self.parts)
 
     @classmethod
-    def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
+    def open(cls, config: TrainGNNConfig, on_index: OnProgress) -> Any:
         """Open all sets, and the examples of their questions, where questions are asked."""
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
         asked = corpora if config.stage == "retrieval" else {}
         return corpora, {name: corpus.examples() for name, corpus in asked.items()}
-
-    @property
-    def seen(self) -> frozenset[str]:
-        return super().seen if self.config.stage == "retrieval" else self.seen_before
 
     def build(self) -> tuple[Any, list[Item], nn.Module]:
         """Stage 2 (retrieval) is on the pools of the fold, stage 1 (completion) on the graphs of all sets.
@@ -193,7 +193,7 @@ class GNNTraining(NetworkTraining):
         rows = pool.rank(self.model, pool.places()[self.context.share], self.context.accelerator.device)
         return self.context.gather(rows)
 
-    def keep(self, trainer: NetworkTrainer, folder: Path) -> dict[str, Any]:
+    def keep(self, trainer: NetworkTrainer, folder: Path) -> None:
         config, corpora = self.config, self.sets
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         encoder = {**one_encoder(corpora), "model": next(iter(corpora.values())).config.index.embedder.model}
@@ -205,7 +205,6 @@ class GNNTraining(NetworkTraining):
         else:
             facts["prune"] = to_plain(config.prune)
         save_checkpoint(folder, Checkpoint(model, config.ranker if is_entity else None, encoder, facts))
-        return {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
 
 
 def one_encoder(corpora: Mapping[str, GNNSet]) -> dict[str, Any]:

@@ -1,19 +1,23 @@
-"""What sets that are opened for a training have in common: questions, a corpus, and an index of it."""
+"""The sets of a training: questions with a corpus and an index of it, or files of rows with their questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from gnnrag.config import DataConfig, IndexConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index, open_or_build
+from gnnrag.io import digest, file_digest
 from gnnrag.parts import build, part_from_settings
 from gnnrag.retrievers.base import Retriever
-from gnnrag.training.config import SetConfig
+from gnnrag.training.base import Training
+from gnnrag.training.config import FoldConfig, Parts, SetConfig, SetShare, Use, divide
+from gnnrag.training.rows import RowT, VerifierRow, read_rows
 from gnnrag.types import OnProgress, Question
 
 
@@ -36,6 +40,9 @@ class OpenSet:
     @property
     def texts(self) -> dict[str, str]:
         return {id_: question.text for id_, question in self.questions.items()}
+
+    def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
+        return divide(self.texts, folds, fold, self.config.use)
 
     def fingerprints(self, stages: Iterable[str]) -> dict[str, Any]:
         """Return fingerprints of the data, and of these stages of the index."""
@@ -64,3 +71,58 @@ def open_retriever(
     retriever = build("retriever", settings, index=opened, roles=None)
     used = {stage: opened.artefact_key(stage) for stage in stages}
     return loaded, retriever, {"index": used, "retriever": [name, to_plain(settings)]}
+
+
+# -------------------------------------------------------------------------------------------------------------- rows
+@dataclass
+class RowsConfig:
+    rows: list[str] = field(default_factory=list)  # files, such as of several retrievers or teachers
+    use: Use = "folds"
+    licence: str = ""  # for the model card
+
+
+@dataclass
+class VerifierRowsConfig(RowsConfig):
+    share: SetShare = 1.0  # factor of the probability that a batch takes its rows, beside the root of their number
+
+
+@dataclass(frozen=True)
+class RowSet:
+    config: RowsConfig
+    examples: tuple[Any, ...]  # its rows, or what is made of them
+    texts: Mapping[str, str]  # of its questions, by id
+    inputs: str  # fingerprint of the files
+
+    def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
+        return divide(self.texts, folds, fold, self.config.use)
+
+
+def read_set(name: str, config: RowsConfig, kind: type[RowT]) -> RowSet:
+    """Read the rows of a set. Raises ConfigError without files, DataError for a bad one."""
+    if not config.rows:
+        raise ConfigError(
+            f"sets.{name}.rows is empty: give files of rows; gnnrag collect-traces or training/make_rows.py writes them"
+        )
+    rows = tuple(row for path in config.rows for row in read_rows(path, kind))
+    if len({row.id for row in rows}) < len(rows):
+        raise DataError(f"sets.{name}.rows", "two of the files have a row of the same id")
+    texts = {row.question_id: getattr(row, "article", "") or row.question for row in rows}
+    return RowSet(config, rows, texts, digest([file_digest(Path(path)) for path in config.rows]))
+
+
+class RowsTraining(Training):
+    """Training on rows; its data are the sets by name."""
+
+    row: ClassVar[type[Any]] = VerifierRow  # what its rows are
+    sets: Mapping[str, RowSet]
+
+    @classmethod
+    def open(cls, config: Any, on_index: OnProgress) -> Any:
+        return {name: read_set(name, given, cls.row) for name, given in config.sets.items()}
+
+    def examples(self, part: str) -> dict[str, list[Any]]:
+        ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
+        return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
+
+    def named_rows(self, part: str) -> list[tuple[str, Any]]:
+        return [(name, row) for name, rows in self.examples(part).items() for row in rows]

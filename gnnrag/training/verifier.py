@@ -23,11 +23,11 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.networks import model_folder, quiet_loading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
+from gnnrag.training.base import arguments
 from gnnrag.training.config import Count, TrainConfig
-from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig
 from gnnrag.training.rows import VerifierRow
+from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
 
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
 LOSSES: dict[str, Callable[..., Any]] = {"lambda": losses.LambdaLoss, "listnet": losses.ListNetLoss}
@@ -69,14 +69,12 @@ class VerifierTraining(RowsTraining):
     schema, prefix, title, summary = TrainVerifierConfig, "verifier", "Verifier", SUMMARY
     config: TrainVerifierConfig
 
-    def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> dict[str, Any]:
+    def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> None:
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
         config = self.config.network
         whole = merged(model, config) if config.rank else model
         whole.save_pretrained(str(folder), create_model_card=False)
         write_tuned(folder, TunedRecord("verifier", KIND, base_record(config.base), asdict(config)))
-        count = sum(p.numel() for p in whole.parameters())
-        return {"encoder": config.base, "parameters": count, "loss": self.config.ranking.loss}
 
     @cached_property
     def model(self) -> CrossEncoder:
@@ -84,7 +82,7 @@ class VerifierTraining(RowsTraining):
         torch.cuda.empty_cache()  # of the trainer
         return load_cross_encoder(self.best, str(self.context.accelerator.device))
 
-    def trainer(self, folder: Path, callback: RunCallback) -> CrossEncoderTrainer:
+    def trainer(self, folder: Path) -> CrossEncoderTrainer:
         """Return sentence-transformers' Trainer with its data. Raises DataError where no list teaches anything."""
         from datasets import Dataset, interleave_datasets
 
@@ -103,11 +101,10 @@ class VerifierTraining(RowsTraining):
         metric, own = f"eval_{config.metric}" if samples else None, {"ddp_find_unused_parameters": False}
         return CrossEncoderTrainer(
             model,
-            arguments(CrossEncoderTrainingArguments, folder, config.seed, metric, own, config.trainer),
+            arguments(CrossEncoderTrainingArguments, folder, config, metric, own),
             train_dataset=data,
             loss=LOSSES[config.ranking.loss](model, mini_batch_size=-1),
             evaluator=CrossEncoderRerankingEvaluator(samples, at_k=TOP, write_csv=False) if samples else None,
-            callbacks=callbacks_of(callback, config.patience, bool(samples)),
         )
 
     def _scored(self, part: str) -> list[dict[str, Any]]:

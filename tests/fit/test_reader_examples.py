@@ -14,7 +14,7 @@ from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import window_maker
 from gnnrag.training.config import FoldConfig
-from gnnrag.training.reader_data import (
+from gnnrag.training.reader import (
     ReaderQuestion,
     ReaderSet,
     ReaderSetConfig,

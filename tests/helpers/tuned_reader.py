@@ -11,7 +11,7 @@ import torch
 from gnnrag.roles.tuned.checkpoint import save_trained
 from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, make_item, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader
-from gnnrag.training.reader_data import ReaderQuestion
+from gnnrag.training.reader import ReaderQuestion
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder
 

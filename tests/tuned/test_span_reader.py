@@ -25,8 +25,7 @@ from gnnrag.roles.tuned.span_items import (
     window_maker,
 )
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
-from gnnrag.training.reader import span_loss
-from gnnrag.training.reader_data import make_example
+from gnnrag.training.reader import make_example, span_loss
 from gnnrag.types import Passage
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_of, make_reader, make_span, network_config
