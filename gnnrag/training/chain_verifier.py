@@ -29,10 +29,8 @@ _WRONG = 0.5  # share of the others that hold passages that are not gold
 _MOST_WRONG, _DEPTH = 3, 15  # so many of these at most, from among the first so many passages of the pool
 _SCALED = 2000  # items that the means and deviations of the features are taken of
 SUMMARY = (
-    "A verifier of gnnrag that scores chains. Each passage is scored by features of the question and the passage, and "
-    "by what the passages before it in the chain leave open and lead on to; a beam search finds the best chain. It "
-    "reads no text with an encoder. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on every "
-    "method that asks a verifier."
+    "A beam search finds the best chain of passages, each scored by features of itself and of what the passages before "
+    "it leave open and lead on to. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`."
 )
 
 
@@ -76,7 +74,6 @@ class ChainTraining(RowsTraining, NetworkTraining):
         of_encoder = read_seen(role_folder("thoughts", None)) if self.config.next_hop else None
         return super().seen | (of_encoder or frozenset())
 
-    # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ChainTraining, list[Item], ChainScorer]:
         """Return the network: its weights follow from the seed, the scale of its features from the first items."""
         torch.manual_seed(self.config.seed)
@@ -104,7 +101,6 @@ class ChainTraining(RowsTraining, NetworkTraining):
             losses.append(torch.logsumexp(values[~taken], 0) - torch.logsumexp(values[labels & ~taken], 0))
         return torch.stack(losses)
 
-    # ------------------------------------------------------------------------------------------ validation and report
     def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
         """Return each question's metrics: the means over its decisions that have gold passages."""
         network, kept, rows = self.config.network, {*asked}, []

@@ -25,10 +25,9 @@ from gnnrag.training.sets import OpenSet, open_data
 from gnnrag.types import OnProgress, Query, Question
 
 SUMMARY = (
-    "A next-hop encoder of gnnrag: LoRA on the index's own encoder turns a question and the passages read so far into "
-    "the vector of the passage to read next; vectors of passages stay as they are. Use it with `retriever=nexthop "
-    "retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned roles.thoughts.path=THIS_FOLDER` on a retriever "
-    "that searches by vectors (dense, chg, hybrid)."
+    "LoRA on the index's encoder turns a question and the passages read so far into the vector of the passage to read "
+    "next. Use it with `retriever=nexthop retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned "
+    "roles.thoughts.path=THIS_FOLDER` on a retriever that searches by vectors (dense, chg, hybrid)."
 )
 STAGES = ("embeddings",)
 _DEPTHS = (5, 10, 50)
@@ -91,10 +90,8 @@ class EncoderTraining(NetworkTraining):
                 )
         return sets
 
-    # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, list[Item], NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and the questions that train."""
-        self._passages: dict[tuple[str, torch.device], Tensor] = {}
         asked = {name: [self.sets[name].questions[id_] for id_ in parts.train] for name, parts in self.parts.items()}
         torch.manual_seed(self.config.seed)
         return self, self.items(asked), NextHopEncoder(self.config.network)
@@ -103,11 +100,11 @@ class EncoderTraining(NetworkTraining):
     def rows(self) -> QueryTokens:
         return QueryTokens(self.config.network)
 
-    def _vectors(self, name: str, device: torch.device) -> Tensor:
-        """Return the vectors of a set's passages."""
-        if (name, device) not in self._passages:
-            self._passages[name, device] = torch.tensor(self.sets[name].index.passage_vectors, device=device)
-        return self._passages[name, device]
+    @cached_property
+    def vectors(self) -> dict[str, Tensor]:
+        """The vectors of the passages of each set that trains."""
+        sets = [one for name, one in self.sets.items() if self.parts[name].train]
+        return {one.name: torch.tensor(one.index.passage_vectors, device=self.args.device) for one in sets}
 
     def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
         """Return -log P(any missing gold passage) under a softmax over the set's corpus. Shape (len(items),)."""
@@ -119,17 +116,16 @@ class EncoderTraining(NetworkTraining):
         questions = torch.from_numpy(vectors.astype(np.float32)).to(device)
         none = torch.zeros_like(questions[0])
         means = [
-            self._vectors(one.name, device)[list(chain)].mean(0) if chain else none
+            self.vectors[one.name][list(chain)].mean(0) if chain else none
             for one, (chain, _) in zip(sets, drawn, strict=True)
         ]
         queries = model(rows, questions, torch.stack(means)).float() / self.config.temperature
         losses = []
         for query, one, (_, targets) in zip(queries, sets, drawn, strict=True):
-            logits = self._vectors(one.name, device) @ query
+            logits = self.vectors[one.name] @ query
             losses.append(logits.logsumexp(0) - logits[list(targets)].logsumexp(0))
         return torch.stack(losses)
 
-    # ------------------------------------------------------------------------------------------ validation and report
     def measure(self, model: NextHopEncoder, asked: Sequence[tuple[str, str]]) -> Report:
         """Search as the retriever `nexthop` does."""
         rows: Report = []
@@ -144,9 +140,6 @@ class EncoderTraining(NetworkTraining):
                 metrics["all@5"] = all_at(ranking.ids, gold, 5)
                 rows.append({"set": name, "id": question.id, "metrics": metrics})
         return rows
-
-    def report(self) -> tuple[Report, dict[str, Any]]:
-        return super().report()[0], {"keep": self.model.keep.item(), "away": self.model.away.item()}
 
 
 def draw_chain(gold: Sequence[int], wrong: Sequence[int], rng: np.random.Generator) -> Chain:

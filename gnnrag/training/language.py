@@ -78,7 +78,6 @@ class LanguageTraining(RowsTraining):
         super().__init__(config, data[0], fold, context)
         self.prompt = load_prompt(config.prompt or self.role, *OPTIONS.get(self.role, ()))
         self.summary = SUMMARY.format(role=self.role, prompt=self.prompt.name)  # type: ignore[misc]
-        self.settings = {**self.settings, "role": self.role}
         self.start = tuned_folder(config.start) if config.start else None
         self.before = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
         corpora = {name: one.inputs for name, one in self.corpora.items()}
@@ -92,7 +91,6 @@ class LanguageTraining(RowsTraining):
         corpora = config.corpora if cls.role == "thoughts" else {}
         return sets, {name: open_corpus(name, one, on_index) for name, one in corpora.items()}
 
-    # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
     def _base(self) -> tuple[Path, dict[str, Any]]:
         """The folder of the base, and what the record says of it."""
@@ -190,7 +188,6 @@ class LanguageTraining(RowsTraining):
     def by_id(self) -> dict[tuple[str, str], Any]:
         return {(name, row.id): row for name, one in self.sets.items() for row in one.examples}
 
-    # ------------------------------------------------------------------------------------------- report and checkpoint
     def report(self) -> tuple[Report, dict[str, Any]]:
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()

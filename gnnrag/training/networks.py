@@ -148,28 +148,23 @@ class NetworkTraining(Training):
         self.args._n_gpu = 1  # transformers would deal tensors, which items are not, out to all GPUs of a process
         return NetworkTrainer(self, *self.build())
 
-    def items(self, sets: Mapping[str, Sequence[Any]], together: bool = False) -> list[Item]:
-        """Deal the examples that train to the steps."""
+    def items(
+        self, sets: Mapping[str, Sequence[Any]], together: bool = False, shares: Mapping[str, float] | None = None
+    ) -> list[Item]:
+        """Deal the examples that train to the steps; see `deal`."""
         args = self.args
         batch_size = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-        return deal(sets, args.max_steps, batch_size, self.config.seed, self.shares(), together)
+        of_sets = {name: one.share for name, one in self.config.sets.items()}
+        return deal(sets, args.max_steps, batch_size, self.config.seed, {**of_sets, **(shares or {})}, together)
 
-    def shares(self) -> Mapping[str, float]:
-        """Return a factor for the probability with which each set is drawn."""
-        return {name: one.share for name, one in self.config.sets.items()}
-
-    # ------------------------------------------------------------------------------------------ report and checkpoint
     def keep(self, trainer: NetworkTrainer, folder: Path) -> None:
         save_trained(folder, trainer.accelerator.unwrap_model(trainer.model), {})
 
     @cached_property
     def model(self) -> Any:
         """The kept network, as it is saved."""
-        return self.load(self.best).to(self.context.accelerator.device)
-
-    def load(self, folder: Path) -> nn.Module:
-        record = read_tuned(folder, self.network.role, (self.network.kind,))
-        return load_trained(folder, record, self.network)  # type: ignore[no-any-return]
+        record = read_tuned(self.best, self.network.role, (self.network.kind,))
+        return load_trained(self.best, record, self.network).to(self.context.accelerator.device)
 
     def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
         """Return a row (`set`, `id`, `metrics`) for each of these questions."""

@@ -35,8 +35,8 @@ from gnnrag.training.sets import OpenSet, open_retriever
 from gnnrag.types import OnProgress, Passage, Query, Question
 
 SUMMARY = (
-    "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends, or "
-    "that none does. Use it with `roles.reader=tuned roles.reader.path=THIS_FOLDER`."
+    "An encoder reads the question with each passage and says where an answer begins and ends, or that none does. Use "
+    "it with `roles.reader=tuned roles.reader.path=THIS_FOLDER`."
 )
 _DEPTH = 20  # passages that are kept of a ranking
 
@@ -212,12 +212,6 @@ class ReaderTraining(NetworkTraining):
             sets[name] = ReaderSet(name, own, data, retriever.index, retriever)
         return sets
 
-    def shares(self) -> dict[str, float]:
-        """Sets with the factors of their questions and of their single hops."""
-        shares = super().shares()
-        return {**shares, **{f"{name}/hops": one.config.parts for name, one in self.sets.items()}}
-
-    # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ReaderTraining, list[Item], SpanReader]:
         """Return the network, new from the seed, and the questions that train."""
         torch.manual_seed(self.config.seed)
@@ -227,7 +221,8 @@ class ReaderTraining(NetworkTraining):
             train = self.parts[name].train
             asked[name] = [one.whole(id_) for id_ in train if one.questions[id_].answers]
             asked[f"{name}/hops"] = one.hops(train) if one.config.parts else []
-        return self, self.items(asked), model
+        parts = {f"{name}/hops": one.config.parts for name, one in self.sets.items()}
+        return self, self.items(asked, shares=parts), model
 
     @cached_property
     def windows(self) -> WindowMaker:
@@ -244,7 +239,6 @@ class ReaderTraining(NetworkTraining):
         logits = model([example.item for example in examples])
         return torch.stack([span_loss(example, own) for example, own in zip(examples, logits, strict=True)])
 
-    # ------------------------------------------------------------------------------------------ validation and report
     def measure(self, model: SpanReader, asked: Sequence[tuple[str, str]]) -> Report:
         """Return `em` and `f1` with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
         rows = []

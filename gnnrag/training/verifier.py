@@ -32,9 +32,8 @@ from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
 LOSSES: dict[str, Callable[..., Any]] = {"lambda": losses.LambdaLoss, "listnet": losses.ListNetLoss}
 SUMMARY = (
-    "A verifier of gnnrag: a cross-encoder (`sentence_transformers.CrossEncoder`) that scores how much a passage "
-    "supports a question's chain of reasoning. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on "
-    "every method that asks a verifier."
+    "A cross-encoder (`sentence_transformers.CrossEncoder`) that scores how much a passage supports a question's chain "
+    "of reasoning. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`."
 )
 
 
