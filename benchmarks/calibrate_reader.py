@@ -34,9 +34,8 @@ from gnnrag.index.embedder import make_embedder
 from gnnrag.index_config import EmbedderConfig
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
 from gnnrag.roles.tuned.checkpoint import RECORD, SPAN, load_trained, read_tuned
-from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_items import Sureness, WindowMaker, make_item, read_alone, signals, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader
-from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.run.rundir import read_seen, seen_hash, write_seen
 from gnnrag.training.reader import TrainReaderConfig, articles_apart
 from gnnrag.types import Passage

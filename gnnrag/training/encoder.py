@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from annotated_types import Gt
 from torch import Tensor, nn
 
 from gnnrag.errors import DataError
@@ -17,7 +16,7 @@ from gnnrag.metrics.retrieval import all_at, recall_at
 from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.nexthop import Chain, NextHopRetriever
 from gnnrag.roles.tuned.checkpoint import base_record
-from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
+from gnnrag.roles.tuned.thoughts import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
 from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import Report
@@ -44,7 +43,6 @@ class TrainEncoderConfig(NetworkConfig):
     kind: str = "encoder"
     sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
     network: NextHopConfig = field(default_factory=NextHopConfig)
-    temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages of a set
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class EncoderTraining(NetworkTraining):
             self.vectors[one.name][list(chain)].mean(0) if chain else none
             for one, (chain, _) in zip(sets, drawn, strict=True)
         ]
-        queries = model(rows, questions, torch.stack(means)).float() / self.config.temperature
+        queries = model(rows, questions, torch.stack(means)).float() / NextHopRetriever.temperature
         losses = []
         for query, one, (_, targets) in zip(queries, sets, drawn, strict=True):
             logits = self.vectors[one.name] @ query
@@ -131,7 +129,7 @@ class EncoderTraining(NetworkTraining):
         rows: Report = []
         for name, opened in self.sets.items():
             questions = [opened.questions[id_] for of_set, id_ in asked if of_set == name]
-            retriever = NextHopRetriever(temperature=self.config.temperature)
+            retriever = NextHopRetriever()
             retriever.index, retriever.encoder = opened.index, NextHop(opened.index, model, self.rows)
             rankings = retriever.retrieve([Query(question.text, top_k=max(_DEPTHS)) for question in questions])
             for question, ranking in zip(questions, rankings, strict=True):

@@ -181,7 +181,7 @@ class LanguageTraining(RowsTraining):
         worth = []
         for turns, tokens, (name, id_) in zip(completions, completion_ids, row, strict=True):
             one, is_whole = self.by_id[name, id_], tokens[-1] in self.chats.ends
-            worth.append(reward(one, turns[0]["content"], is_whole, self.corpora[name], self.config.malformed))
+            worth.append(reward(one, turns[0]["content"], is_whole, self.corpora[name]))
         return worth
 
     @cached_property

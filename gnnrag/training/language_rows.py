@@ -60,7 +60,6 @@ class TrainLanguageConfig(TrainConfig):
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
     margin: Annotated[float, Gt(0)] = 0.1  # dpo: least difference of gains between the two replies of a pair
     pairs: Count = 4  # dpo: most of one row and one kind of thought, those of the largest difference first
-    malformed: float = -0.1  # grpo: reward of a reply that is cut off, unreadable, or states an answer
     reply_tokens: Count = 160  # limit of a reply
     llm_settings: dict[str, Any] = field(default_factory=dict)  # of `hf` for the report: max_batch, batch_tokens, ...
 
@@ -257,19 +256,22 @@ def reply_pairs(
     return pairs
 
 
-def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusRetriever, malformed: float) -> float:
+MALFORMED = -0.1  # reward of such a reply
+
+
+def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusRetriever) -> float:
     """Return the share of the missing gold passages that a reply's queries find.
 
-    `malformed` where it is cut off (not `is_whole`), unreadable or states an answer.
+    `MALFORMED` where it is cut off (not `is_whole`), unreadable or states an answer.
     """
     task = task_of(row)
     assert isinstance(task, ThoughtsTask)
     try:
         thoughts = parse_thoughts(reply, task.may_stop, task.with_chain)
     except MalformedError:
-        return malformed
+        return MALFORMED
     if not is_whole or thoughts.flags:
-        return malformed
+        return MALFORMED
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     return corpus.scores(row, corpus.rankings(queries))["found"]
 

@@ -14,7 +14,6 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.config import Share
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
 from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.span_items import (
@@ -39,6 +38,7 @@ SUMMARY = (
     "it with `roles.reader=tuned roles.reader.path=THIS_FOLDER`."
 )
 _DEPTH = 20  # passages that are kept of a ranking
+_DROPPED = 0.2  # how often a passage that is not gold is left out in training
 
 
 @dataclass
@@ -58,7 +58,6 @@ class ShownConfig:
     passages: Count = 5  # read at validation and in the report: the best of the retriever
     least: Count = 2  # fewest passages in training
     most: Count = 6  # most passages in training
-    drop: Share = 0.2  # how often a passage that is not gold is left out
     without: Annotated[int, Ge(0)] = 1  # windows without the answer that the encoder learns from, beside those with it
 
 
@@ -118,7 +117,7 @@ def single_hops(question: Question, retrieved: Sequence[str], titles: Mapping[st
 def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Generator) -> tuple[str, ...]:
     """Draw the passages that a question is read with, best first; gold that was not retrieved stands anywhere."""
     most = int(rng.integers(config.least, config.most + 1))
-    kept = [i for i in asked.retrieved if i in asked.gold or rng.random() >= config.drop]
+    kept = [i for i in asked.retrieved if i in asked.gold or rng.random() >= _DROPPED]
     others = [i for i in kept if i not in asked.gold][: max(0, most - len(asked.gold))]
     shown = [i for i in kept if i in asked.gold or i in others]
     for id_ in dict.fromkeys(asked.gold):

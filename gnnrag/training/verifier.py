@@ -61,7 +61,6 @@ class TrainVerifierConfig(TrainConfig):
     network: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)
     max_selected: Count = 5  # at most so many passages are promoted
-    metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
 
 class VerifierTraining(RowsTraining):
@@ -97,7 +96,7 @@ class VerifierTraining(RowsTraining):
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
         samples = [s for _, row in self.named_rows("validation") if (s := ranking_sample(row))]
-        metric, own = f"eval_{config.metric}" if samples else None, {"ddp_find_unused_parameters": False}
+        metric, own = f"eval_ndcg@{TOP}" if samples else None, {"ddp_find_unused_parameters": False}
         return CrossEncoderTrainer(
             model,
             arguments(CrossEncoderTrainingArguments, folder, config, metric, own),

@@ -17,9 +17,8 @@ from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import OfflineReader, TunedReader, _is_beside_the_point
-from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_items import make_item, read_alone, signals, window_maker
 from gnnrag.roles.tuned.span_network import SpanReader
-from gnnrag.roles.tuned.sureness import signals
 from gnnrag.run.rundir import read_seen
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question

@@ -18,7 +18,7 @@ from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading, VerifierInput
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, NextHopScores, expansion_features, search
-from gnnrag.roles.tuned.encoder import NextHop
+from gnnrag.roles.tuned.thoughts import NextHop
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question

@@ -194,7 +194,7 @@ def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_p
     ],
 )
 def test_a_reply_is_worth_what_it_finds(reply: str, is_whole: bool, worth: float) -> None:
-    assert reward(thoughts_row(0), reply, is_whole, Letters(), -0.1) == pytest.approx(worth)  # type: ignore[arg-type]
+    assert reward(thoughts_row(0), reply, is_whole, Letters()) == pytest.approx(worth)  # type: ignore[arg-type]
 
 
 def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from gnnrag.io import digest
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading, VerifierInput
 from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained
-from gnnrag.roles.tuned.encoder import NextHop, fits
+from gnnrag.roles.tuned.thoughts import NextHop, fits
 from gnnrag.session import Session
 
 CHAIN = "chain"

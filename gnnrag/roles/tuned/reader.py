@@ -37,12 +37,13 @@ from gnnrag.roles.tuned.span_items import (
     SpanItem,
     SpanNetwork,
     SpanReaderConfig,
+    Sureness,
     WindowMaker,
     make_item,
     read_alone,
+    signals,
     window_maker,
 )
-from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
 from gnnrag.text.normalise import words
@@ -106,7 +107,6 @@ class TunedReader(TunedRole):
     # the same where a short answer is wanted: a sentence on something else misleads more than it helps
     min_fit_short: float = 0.7
     max_passages: Annotated[int, Ge(1)] = 10  # passages beyond this are not read
-    batch: Annotated[int, Ge(1)] = 8  # questions read at once
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
@@ -146,7 +146,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         self.sureness = Sureness(**known) if known else None
         self._tables = TableReader(index)
         self._quoter = Quoter(index, settings.max_passages)
-        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, 8)
 
     @cached_property
     def model(self) -> SpanNetwork:

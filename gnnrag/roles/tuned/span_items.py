@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, islice
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import BUCKET
@@ -25,7 +25,7 @@ from gnnrag.roles.tuned.checkpoint import load_tokenizer
 from gnnrag.text.normalise import find_words
 from gnnrag.text.questions import expected_type, question_word
 from gnnrag.text.sentences import beginning, sentence_spans
-from gnnrag.text.support import content_stems
+from gnnrag.text.support import content_stems, said
 from gnnrag.types import Passage
 
 if TYPE_CHECKING:
@@ -379,3 +379,56 @@ def likely_spans(chances: np.ndarray, count: int) -> list[tuple[int, int, int]]:
     best = [at for at in np.argsort(-scores, axis=None, kind="stable")[:count] if scores.flat[at] > _FLOOR]
     places = zip(*np.unravel_index(np.array(best, int), scores.shape), strict=True)
     return [(int(window), int(first), int(first + more)) for window, first, more in places]
+
+
+# ------------------------------------------------------------------------------------------------ how sure an answer is
+# A logistic regression on figures of the network and on words: whether the answer's sentence and passage have the
+# names, numbers and other words of the question. benchmarks/calibrate_reader.py fits the weights, and chooses the
+# threshold from which on an answer is stated.
+def signals(item: SpanItem, found: Sequence[FoundAnswer], cosine: float) -> dict[str, float]:
+    """Return the signals of the likeliest of the answers found, which are best first.
+
+    `cosine` is that of the embeddings of question and passage.
+    """
+    best, asked = found[0], item.asked
+    text = asked.reading.texts[best.candidate.passage]
+    start, end, stems = asked.sentence(best.candidate)
+    title = content_stems(asked.reading.passages[best.candidate.passage].title)
+    near, whole, question = stems | title, content_stems(text) | title, said(asked.question)
+    return {
+        "probability": best.chance,
+        "margin": best.chance - (found[1].chance if found[1:] else 0.0),
+        "span": max(best.span, -30.0) / 10,
+        "begin_end": best.begin * best.end,
+        "window_begin": best.window_begin,
+        "window_end": best.window_end,
+        "odds": max(-30.0, min(30.0, best.odds)) / 10,
+        **asked.features(best.candidate),
+        # the question's share of names, and whether a number, in neither sentence nor title, or not in the passage
+        "names_unsaid": len(question.names - near) / max(1, len(question.names)),
+        "names_elsewhere": len(question.names - whole) / max(1, len(question.names)),
+        "number_unsaid": float(bool(question.numbers - said(text[start:end]).numbers)),
+        "number_elsewhere": float(bool(question.numbers - said(text).numbers)),
+        # of the question's words, the share in sentence and title, and the weightiest one that is missing there, or in
+        # the passage
+        "sentence_share": asked.share(near),
+        "missing": max((asked.weight[stem] for stem in asked.stems - near), default=0.0) / 5,
+        "missing_in_passage": max((asked.weight[stem] for stem in asked.stems - whole), default=0.0) / 5,
+        "question_length": len(asked.stems) / 10,
+        "has_names": float(bool(question.names)),
+        "cosine": cosine,
+    }
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """Weights of the signals. Answers from `threshold` on are stated; `cosine` is taken where there is no embedder."""
+
+    weights: Mapping[str, float]
+    bias: float
+    threshold: float
+    cosine: float = 0.5
+
+    def __call__(self, values: Mapping[str, float]) -> float:
+        """Return the probability that an answer is right, in (0, 1)."""
+        return float(expit(self.bias + sum(weight * values[name] for name, weight in self.weights.items())))
