@@ -12,7 +12,8 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from gnnrag.config import Share
-from gnnrag.roles.tuned.chain_features import ChainReading, VerifierInput
+from gnnrag.roles.base import Chain, VerifierTask
+from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
@@ -21,7 +22,7 @@ from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
-from gnnrag.types import OnProgress
+from gnnrag.types import OnProgress, Question
 
 # A step draws chains, and learns which passage comes next. A chain holds gold passages and, at times, wrong ones.
 _EMPTY = 0.25  # share of chains that hold nothing yet
@@ -122,12 +123,13 @@ def example(name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExampl
     passages = [shown.passage for shown in row.passages]
     if draw(row.id, "untitled") < config.untitled:
         passages = [replace(passage, title="") for passage in passages]
-    scores = [shown.score for shown in row.passages if shown.score is not None]
+    scores = tuple(shown.score for shown in row.passages if shown.score is not None)
     cosines = [shown.cosine for shown in row.passages if shown.cosine is not None]
     known = cosines if len(cosines) == len(passages) else ()
-    pool = VerifierInput(row.question, row.chain, passages, scores, known, row.support)
+    question, chain = Question(row.question_id, row.question), Chain(row.chain, support=row.support)
+    reading = ChainReading(VerifierTask(question, chain, tuple(passages), scores), known)
     labels = np.array([passage.id in row.gold for passage in passages], dtype=bool)
-    return ChainExample(name, row.question_id, ChainReading(pool), labels)
+    return ChainExample(name, row.question_id, reading, labels)
 
 
 def drawn(item: Item) -> tuple[tuple[int, ...], np.ndarray]:

@@ -23,7 +23,6 @@ from gnnrag.roles.tuned.span_items import (
     make_item,
     places_of,
     read_alone,
-    window_maker,
 )
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.text.subqueries import fill
@@ -225,7 +224,7 @@ class ReaderTraining(NetworkTraining):
 
     @cached_property
     def windows(self) -> WindowMaker:
-        return window_maker(self.config.network)
+        return WindowMaker(self.config.network)
 
     def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
         """Return the loss of each question. Shape (len(items),)."""

@@ -12,7 +12,7 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_items import window_maker
+from gnnrag.roles.tuned.span_items import WindowMaker
 from gnnrag.training.config import FoldConfig
 from gnnrag.training.reader import (
     ReaderQuestion,
@@ -60,7 +60,7 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)))
 def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
-    asked, maker = QUESTIONS[number], window_maker(network_config(tmp_path))
+    asked, maker = QUESTIONS[number], WindowMaker(network_config(tmp_path))
     example = make_example(asked, PASSAGES, maker)
     wanted = {normalise_answer(a) for a in asked.answers}
     spans = [example.item.candidate(tuple(row)) for row in example.spans.tolist()]
@@ -74,7 +74,7 @@ def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) 
 
 
 def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_path: Path) -> None:
-    maker = window_maker(network_config(tmp_path))
+    maker = WindowMaker(network_config(tmp_path))
     asked = ReaderQuestion("Where was she born?", ("Missolonghi",), ("b",), ("b",))
     example = make_example(asked, PASSAGES, maker)
     assert example.beside == {2}  # its title and text have the word, but are no evidence

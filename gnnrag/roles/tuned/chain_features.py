@@ -9,10 +9,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from gnnrag.roles.base import VerifierTask
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
 from gnnrag.types import Passage
 
@@ -53,31 +53,20 @@ CONDITIONAL = (
 )
 
 
-@dataclass(frozen=True)
-class VerifierInput:
-    """A question, a chain as text, and the pool of passages that is judged."""
-
-    question: str
-    chain: str
-    passages: Sequence[Passage]  # in pool order
-    scores: Sequence[float] = ()  # of the pool, in any scale; empty where they are not known
-    cosines: Sequence[float] = ()  # of the question and each passage; empty where they are not known
-    support: Collection[str] = ()  # ids of the passages that the chain itself says it rests on
-
-
 class ChainReading:
     """A pool of n passages, read once for the features of all chains of its passages.
 
-    Words are stems; `static` has the features that do not depend on a chain, (n, len(STATIC)) float32.
+    `cosines` are those of the question and each passage, empty where they are not known. Words are stems; `static` has
+    the features that do not depend on a chain, (n, len(STATIC)) float32.
     """
 
-    def __init__(self, shown: VerifierInput) -> None:
-        passages, self.count = shown.passages, len(shown.passages)
+    def __init__(self, task: VerifierTask, cosines: Sequence[float] = ()) -> None:
+        passages, self.count = task.passages, len(task.passages)
         self._texts = [words(p.text) for p in passages]
         self._titles = [words(drop_qualifier(p.title)) for p in passages]
         self._padded = [_padded([*words(p.title), *text]) for p, text in zip(passages, self._texts, strict=True)]
-        asked = words(shown.question)
-        question, chain = stems_of(asked), stems_of(words(shown.chain))
+        asked = words(task.question.text)
+        question, chain = stems_of(asked), stems_of(words(task.chain.text))
         stems = [stems_of(text.split()) for text in self._padded]
         frequency = Counter(stem for mine in stems for stem in mine)
         names = [_names(f"{p.title}. {p.text}") - question for p in passages]
@@ -100,7 +89,7 @@ class ChainReading:
         self._weights = _shares(self._asked * self._rarity)
         self._read_mentions()
         self._read_names(names, passages)
-        phrases = [words(phrase) for phrase in _PHRASE.findall(shown.question)]
+        phrases = [words(phrase) for phrase in _PHRASE.findall(task.question.text)]
         wanted = sorted({_padded(p) for p in phrases if p and p[0] not in FUNCTION_WORDS})
         self._phrases = np.array([[p in text for p in wanted] for text in self._padded], dtype=float)
         self._phrases = self._phrases.reshape(self.count, len(wanted))
@@ -108,7 +97,7 @@ class ChainReading:
         self._phrase_weights = weights / (weights.sum() or 1.0)
         self._title_shares = _shares(self._title * self._rarity)
         self._same = np.array([[bool(t) and t == other for other in self._titles] for t in self._titles], dtype=float)
-        self.static = self._static(shown, asked, self._table([chain])[0])
+        self.static = self._static(task, cosines, asked, self._table([chain])[0])
 
     def _table(self, sets: Sequence[Collection[str]]) -> np.ndarray:
         """Return 1.0 where a set has a word, else 0.0. Shape (sets, words)."""
@@ -154,15 +143,17 @@ class ChainReading:
         rows = [(self._has * row).max(1, initial=0.0) for row in table * self._rare]
         return np.array(rows).reshape(len(table), self.count)
 
-    def _static(self, shown: VerifierInput, asked: Sequence[str], chain: np.ndarray) -> np.ndarray:
+    def _static(
+        self, task: VerifierTask, cosines: Sequence[float], asked: Sequence[str], chain: np.ndarray
+    ) -> np.ndarray:
         n, titles, anchors = self.count, self._titles, self._anchors
         places = np.arange(n)
         head = 1.0 / (1.0 + places)
         cosine_rank = np.zeros(n)
-        if len(shown.cosines):
-            cosine_rank[np.argsort(-np.asarray(shown.cosines, dtype=np.float64), kind="stable")] = head
+        if len(cosines):
+            cosine_rank[np.argsort(-np.asarray(cosines, dtype=np.float64), kind="stable")] = head
         starts = np.flatnonzero(anchors) if anchors.any() else places[:2]
-        texts = [shown.passages[start].text for start in starts]
+        texts = [task.passages[start].text for start in starts]
         read = np.maximum(self._table([stems_of(words(text)) for text in texts]), self._asked)
         carried = self._table([_names(text) for text in texts]) * (1.0 - self._asked)
         is_self = starts[:, None] == places
@@ -171,13 +162,13 @@ class ChainReading:
         explained, leads = (np.where(is_self, 0.0, values).max(0, initial=0.0) for values in (explained, leads))
         best_sentence = self._best(self._cover(self._rest, self._sentences))
         near = (anchors @ self._mention > 0) & ~anchors
-        wanted, named = {*asked}, _padded(words(shown.chain))
-        extra = [{*words(p.title)[len(t) :]} - FUNCTION_WORDS for p, t in zip(shown.passages, titles, strict=True)]
+        wanted, named = {*asked}, _padded(words(task.chain.text))
+        extra = [{*words(p.title)[len(t) :]} - FUNCTION_WORDS for p, t in zip(task.passages, titles, strict=True)]
         columns = [
-            _spread(shown.scores, n), 1.0 - np.log1p(places) / math.log(1 + max(n, 50)), head,
-            np.asarray(shown.cosines) if len(shown.cosines) else np.zeros(n), _spread(shown.cosines, n), cosine_rank,
+            _spread(task.scores, n), 1.0 - np.log1p(places) / math.log(1 + max(n, 50)), head,
+            np.asarray(cosines) if len(cosines) else np.zeros(n), _spread(cosines, n), cosine_rank,
             anchors, [sum(w in asked for w in t) / max(len(t), 1) for t in titles],
-            [bool(t) and _padded(t) in named for t in titles], [p.id in shown.support for p in shown.passages],
+            [bool(t) and _padded(t) in named for t in titles], [p.id in task.chain.support for p in task.passages],
             (self._mention * head[:, None]).max(0, initial=0.0), self._mention[anchors].max(0, initial=0.0),
             self._reason.max(0, initial=0.0), self._reason[anchors].max(0, initial=0.0),
             self._mention[:, anchors].max(1, initial=0.0), self._reason[:, anchors].max(1, initial=0.0),

@@ -22,7 +22,7 @@ from gnnrag.batching import Worker
 from gnnrag.index.index import Index
 from gnnrag.io import digest
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading, VerifierInput
+from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained
 from gnnrag.roles.tuned.thoughts import NextHop, fits
 from gnnrag.session import Session
@@ -152,7 +152,4 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
                 following = NextHopScores(self.encoder, self.weight, task.question.text, positions)
             vectors = self.index.passage_vectors[positions]
             cosines = (vectors @ self.index.embedder.encode([task.question.text], is_query=True)[0]).tolist()
-        shown = VerifierInput(
-            task.question.text, task.chain.text, task.passages, task.scores, cosines, frozenset(task.chain.support)
-        )
-        return search(self.model, ChainReading(shown), self.beam, self.length, following)
+        return search(self.model, ChainReading(task, cosines), self.beam, self.length, following)

@@ -42,7 +42,6 @@ from gnnrag.roles.tuned.span_items import (
     make_item,
     read_alone,
     signals,
-    window_maker,
 )
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
@@ -154,7 +153,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     @cached_property
     def _windows(self) -> WindowMaker:
-        return window_maker(self.model.config)
+        return WindowMaker(self.model.config)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
