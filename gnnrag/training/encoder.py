@@ -20,7 +20,7 @@ from gnnrag.roles.tuned.thoughts import NextHop, NextHopConfig, NextHopEncoder, 
 from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.networks import Item, NetworkTraining
 from gnnrag.training.report import Report
-from gnnrag.training.sets import OpenSet, open_data
+from gnnrag.training.sets import OpenSet
 from gnnrag.types import OnProgress, Query, Question
 
 SUMMARY = (
@@ -28,7 +28,6 @@ SUMMARY = (
     "next. Use it with `retriever=nexthop retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned "
     "roles.thoughts.path=THIS_FOLDER` on a retriever that searches by vectors (dense, chg, hybrid)."
 )
-STAGES = ("embeddings",)
 _DEPTHS = (5, 10, 50)
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
 # The passages that a question of a step is read with (`draw_chain`):
@@ -53,10 +52,6 @@ class EncoderSet(OpenSet):
     def questions(self) -> dict[str, Question]:
         return {id_: question for id_, question in super().questions.items() if question.gold}
 
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return self.fingerprints(STAGES)
-
     def drawn(self, item: Item, vector: np.ndarray) -> tuple[Chain, Chain]:
         """Return the passages that a question with a (dim,) vector is read with, and its missing gold passages."""
         cosines = self.index.passage_vectors @ vector
@@ -74,10 +69,7 @@ class EncoderTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainEncoderConfig, on_index: OnProgress) -> Any:
-        sets = {
-            name: EncoderSet(name, one, *open_data(one.data, one.index, STAGES, on_index))
-            for name, one in config.sets.items()
-        }
+        sets = {name: EncoderSet.open(name, one, ("embeddings",), on_index) for name, one in config.sets.items()}
         wanted = base_record(config.network.base)["weights"]
         for name, one in sets.items():
             if (one.index.embedder.weights or one.index.embedder.identity) != wanted:

@@ -29,7 +29,7 @@ from gnnrag.io import difference, digest
 from gnnrag.training.config import FoldConfig, NetworkConfig, Parts, SetConfig
 from gnnrag.training.networks import Item, NetworkTrainer, NetworkTraining
 from gnnrag.training.report import Report
-from gnnrag.training.sets import OpenSet, open_data
+from gnnrag.training.sets import OpenSet
 from gnnrag.types import OnProgress
 
 
@@ -77,10 +77,6 @@ class GNNSet(OpenSet):
         graph = self.index.read("message_graph").graph
         return graph, self.index.read("relation_vectors")
 
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return self.fingerprints(needed_stages(self.settings, self.config.index))
-
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
         """Stage 1 asks no questions."""
         return super().divide(folds, fold) if self.settings.stage == "retrieval" else Parts((), (), ())
@@ -120,9 +116,8 @@ class GNNTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainGNNConfig, on_index: OnProgress) -> dict[str, GNNSet]:
-        stages = {name: needed_stages(config, one.index) for name, one in config.sets.items()}
         return {
-            name: GNNSet(name, one, *open_data(one.data, one.index, stages[name], on_index), config)
+            name: GNNSet.open(name, one, needed_stages(config, one.index), on_index, config)
             for name, one in config.sets.items()
         }
 

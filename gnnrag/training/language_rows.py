@@ -207,8 +207,8 @@ class CorpusRetriever:
 
 
 def open_corpus(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusRetriever:
-    where = f"corpora.{name}.retriever"
-    return CorpusRetriever(*open_retriever(where, config.retriever, config.data, config.index, progress)[1:])
+    opened, retriever = open_retriever(f"corpora.{name}.retriever", config.retriever, config, progress)
+    return CorpusRetriever(retriever, opened.inputs)
 
 
 def ranked_thoughts(

@@ -157,10 +157,6 @@ class ReaderSet(OpenSet):
     config: ReaderSetConfig
     retriever: Any
 
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return {"data": self.data.fingerprints, "embedder": self.index.embedder.identity}
-
     @cached_property
     def retrieved(self) -> dict[str, tuple[str, ...]]:
         """Ids of the passages that the retriever finds for each question, best first."""
@@ -204,10 +200,10 @@ class ReaderTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainReaderConfig, on_index: OnProgress) -> Any:
-        sets, name_of = {}, config.shown.retriever
+        sets = {}
         for name, own in config.sets.items():
-            data, retriever, _ = open_retriever("shown.retriever", name_of, own.data, own.index, on_index)
-            sets[name] = ReaderSet(name, own, data, retriever.index, retriever)
+            one, retriever = open_retriever("shown.retriever", config.shown.retriever, own, on_index)
+            sets[name] = ReaderSet(name, own, one.data, one.index, one.stages, retriever)
         return sets
 
     def build(self) -> tuple[ReaderTraining, list[Item], SpanReader]:

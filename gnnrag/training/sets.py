@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from gnnrag.config import DataConfig, IndexConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index, open_or_build
@@ -27,6 +26,14 @@ class OpenSet:
     config: SetConfig
     data: Dataset
     index: Index
+    stages: Sequence[str]  # of the index, that are read
+
+    @classmethod
+    def open(cls, name: str, config: Any, stages: Sequence[str], progress: OnProgress, *more: Any) -> Self:
+        """Load a corpus with its questions (`config.data`), and bring these stages of its index up to date."""
+        data = load_dataset(**vars(config.data))
+        index = open_or_build(config.index, config.data, data.name, data.passages, stages, progress)
+        return cls(name, config, data, index, stages, *more)
 
     @cached_property
     def questions(self) -> dict[str, Question]:
@@ -44,33 +51,18 @@ class OpenSet:
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
         return divide(self.texts, folds, fold, self.config.use)
 
-    def fingerprints(self, stages: Iterable[str]) -> dict[str, Any]:
-        """Return fingerprints of the data, and of these stages of the index."""
-        return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in stages}}
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Fingerprints of the data, and of these stages."""
+        used = {name: self.index.artefact_key(name) for name in self.stages}
+        return {"data": self.data.fingerprints, "index": used}
 
 
-def open_data(
-    data: DataConfig, index: IndexConfig, stages: Iterable[str], progress: OnProgress
-) -> tuple[Dataset, Index]:
-    """Load a corpus with its questions, and bring these stages of its index up to date."""
-    loaded = load_dataset(**vars(data))
-    return loaded, open_or_build(index, data, loaded.name, loaded.passages, stages, progress)
-
-
-def open_retriever(
-    where: str, name: str, data: DataConfig, index: IndexConfig, progress: OnProgress
-) -> tuple[Dataset, Retriever, dict[str, Any]]:
-    """Open a retriever that asks no roles, with its default settings, on a corpus.
-
-    Returns the corpus, the retriever, and fingerprints of all that its rankings depend on. `where` is the name of the
-    setting, for error messages.
-    """
+def open_retriever(where: str, name: str, config: Any, progress: OnProgress) -> tuple[OpenSet, Retriever]:
+    """Open a corpus, and a retriever on it that asks no roles, with its default settings; `where`: what names it."""
     settings = part_from_settings("retriever", name, {}, where)
-    stages = sorted({*settings.reads})
-    loaded, opened = open_data(data, index, stages, progress)
-    retriever = build("retriever", settings, index=opened, roles=None)
-    used = {stage: opened.artefact_key(stage) for stage in stages}
-    return loaded, retriever, {"index": used, "retriever": [name, to_plain(settings)]}
+    opened = OpenSet.open(where, config, sorted(settings.reads), progress)
+    return opened, build("retriever", settings, index=opened.index, roles=None)
 
 
 # -------------------------------------------------------------------------------------------------------------- rows

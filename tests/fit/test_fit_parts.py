@@ -72,9 +72,9 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = ReaderSetConfig()
-    corpus = GNNSet("toy", own, data, None, SimpleNamespace(stage="retrieval"))  # type: ignore[arg-type]
+    corpus = GNNSet("toy", own, data, None, (), SimpleNamespace(stage="retrieval"))  # type: ignore[arg-type]
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
-    reader = ReaderSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
+    reader = ReaderSet("toy", own, data, None, (), None)  # type: ignore[arg-type]
     for one in (corpus, verifier, reader):
         assert len(sides(one.divide(folds, 0), *pair)) == 1
 

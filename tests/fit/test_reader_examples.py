@@ -89,7 +89,7 @@ def test_what_is_left_out_must_exist() -> None:
     own = ReaderSetConfig(leave_out=["q0", "p1"])
     opened: Any = SimpleNamespace(passages=[], questions=[Question("q0", "?", ("x",))])
     with pytest.raises(ConfigError, match=r"sets\.toy\.leave_out.*'p1'"):
-        ReaderSet("toy", own, opened, *[None, None]).divide(FoldConfig(), None)  # type: ignore[arg-type]
+        ReaderSet("toy", own, opened, None, (), None).divide(FoldConfig(), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [{"held_out": 10}, {"halved": "a"}])
@@ -98,7 +98,7 @@ def test_articles_train_validate_or_report_as_a_whole(config: dict[str, Any]) ->
     questions = [Question(f"q{i}", f"{i}?", ("x",), gold=(f"p{i}",)) for i in range(80)]
     own = ReaderSetConfig(**config, use="train", leave_out=["q0"], spare=5, validated=7)
     opened: Any = SimpleNamespace(passages=passages, questions=questions)
-    parts = ReaderSet("toy", own, opened, *[None, None]).divide(FoldConfig(report=None, validation=0.0), None)  # type: ignore[arg-type]
+    parts = ReaderSet("toy", own, opened, None, (), None).divide(FoldConfig(report=None, validation=0.0), None)  # type: ignore[arg-type]
     articles = [{int(id_[1:]) // 2 for id_ in ids} for ids in (parts.train, parts.validation, parts.report)]
     assert sum(map(len, articles)) == len(set.union(*articles)), "no article is in two parts"
     assert len(parts.validation) == 7 and "q0" not in (*parts.train, *parts.report)
