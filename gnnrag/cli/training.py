@@ -50,9 +50,8 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     from accelerate.utils import InitProcessGroupKwargs
 
     from gnnrag.training import TRAININGS
-    from gnnrag.training.base import RunContext, chosen_training, shut_down
+    from gnnrag.training.base import Report, RunContext, chosen_training, shut_down, write_report
     from gnnrag.training.base import train as train_fold
-    from gnnrag.training.report import Report, write_report
 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from gnnrag.config import Share
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.tuned.chain_features import ChainReading
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainReading, ChainScorer, expansion_features, search
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
+from gnnrag.training.base import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.config import NetworkConfig, draw
 from gnnrag.training.networks import Item, NetworkTraining
-from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
 from gnnrag.types import OnProgress, Question

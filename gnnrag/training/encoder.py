@@ -17,9 +17,9 @@ from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.nexthop import Chain, NextHopRetriever
 from gnnrag.roles.tuned.checkpoint import base_record
 from gnnrag.roles.tuned.thoughts import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
+from gnnrag.training.base import Report
 from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.networks import Item, NetworkTraining
-from gnnrag.training.report import Report
 from gnnrag.training.sets import OpenSet
 from gnnrag.types import OnProgress, Query, Question
 

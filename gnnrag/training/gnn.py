@@ -26,9 +26,9 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
+from gnnrag.training.base import Report
 from gnnrag.training.config import FoldConfig, NetworkConfig, Parts, SetConfig
 from gnnrag.training.networks import Item, NetworkTrainer, NetworkTraining
-from gnnrag.training.report import Report
 from gnnrag.training.sets import OpenSet
 from gnnrag.types import OnProgress
 

@@ -21,7 +21,7 @@ from gnnrag.parts import build, from_settings
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.session import Session
-from gnnrag.training.base import RunContext, arguments
+from gnnrag.training.base import Report, RunContext, arguments
 from gnnrag.training.language_rows import (
     AnyRow,
     CorpusRetriever,
@@ -36,7 +36,6 @@ from gnnrag.training.language_rows import (
     shown,
     task_of,
 )
-from gnnrag.training.report import Report
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
 from gnnrag.training.sets import RowsTraining
 from gnnrag.types import OnProgress

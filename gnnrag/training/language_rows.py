@@ -22,8 +22,8 @@ from gnnrag.roles.reader import reader_chat
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.session import normalised
+from gnnrag.training.base import promotion_metrics
 from gnnrag.training.config import Count, TrainConfig
-from gnnrag.training.report import promotion_metrics
 from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain
 from gnnrag.training.sets import RowsConfig, open_retriever
 from gnnrag.types import OnProgress, Passage, Query, Question

@@ -18,9 +18,8 @@ from transformers import Trainer, TrainingArguments
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, save_trained
-from gnnrag.training.base import Training, arguments
+from gnnrag.training.base import Report, Rows, Training, arguments, means
 from gnnrag.training.config import NetworkConfig
-from gnnrag.training.report import Report, Rows, means
 
 # Of `trainer`; the rest is as in transformers. Items come in the order in which they are dealt.
 DEFAULTS = {

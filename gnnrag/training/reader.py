@@ -26,9 +26,9 @@ from gnnrag.roles.tuned.span_items import (
 )
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
 from gnnrag.text.subqueries import fill
+from gnnrag.training.base import Report
 from gnnrag.training.config import Count, FoldConfig, NetworkConfig, Parts, SetConfig, divide, draw
 from gnnrag.training.networks import Item, NetworkTraining
-from gnnrag.training.report import Report
 from gnnrag.training.sets import OpenSet, open_retriever
 from gnnrag.types import OnProgress, Passage, Query, Question
 

@@ -23,9 +23,8 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.networks import model_folder, quiet_loading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
-from gnnrag.training.base import arguments
+from gnnrag.training.base import TOP, Report, arguments, by_question, promotion_metrics
 from gnnrag.training.config import Count, TrainConfig
-from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
 

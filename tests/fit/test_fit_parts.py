@@ -10,11 +10,10 @@ from accelerate import Accelerator
 import gnnrag
 from gnnrag.errors import ConfigError
 from gnnrag.run.rundir import seen_hash
-from gnnrag.training.base import RunContext, train
+from gnnrag.training.base import RunContext, means, train
 from gnnrag.training.config import FoldConfig, Parts, split_questions
 from gnnrag.training.gnn import GNNSet
 from gnnrag.training.reader import ReaderSet, ReaderSetConfig
-from gnnrag.training.report import means
 from gnnrag.training.sets import RowSet, VerifierRowsConfig
 from gnnrag.types import Question
 

@@ -16,8 +16,15 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, NextHopScores, expansion_features, search
+from gnnrag.roles.tuned.chain_verifier import (
+    CONDITIONAL,
+    ChainConfig,
+    ChainReading,
+    ChainScorer,
+    NextHopScores,
+    expansion_features,
+    search,
+)
 from gnnrag.roles.tuned.thoughts import NextHop
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.tuned.chain_features import STATIC, ChainReading
+from gnnrag.roles.tuned.chain_verifier import STATIC, ChainReading
 from gnnrag.types import Passage, Question
 
 PASSAGES = (
