@@ -50,7 +50,6 @@ class TrainChainConfig(NetworkConfig):
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    set: str
     question_id: str
     reading: ChainReading
     labels: np.ndarray  # (passages,) bool: gold
@@ -64,7 +63,7 @@ class ChainTraining(RowsTraining, NetworkTraining):
     @classmethod
     def open(cls, config: TrainChainConfig, on_index: OnProgress) -> Any:
         return {
-            name: replace(one, examples=tuple(example(name, row, config.sets[name]) for row in one.examples))
+            name: replace(one, examples=tuple(example(row, config.sets[name]) for row in one.examples))
             for name, one in super().open(config, on_index).items()
         }
 
@@ -104,20 +103,20 @@ class ChainTraining(RowsTraining, NetworkTraining):
     def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
         """Return each question's metrics: the means over its decisions that have gold passages."""
         network, kept, rows = self.config.network, {*asked}, []
-        for opened in self.sets.values():
+        for name, opened in self.sets.items():
             for example in opened.examples:
-                if example.labels.any() and (example.set, example.question_id) in kept:
+                if example.labels.any() and (name, example.question_id) in kept:
                     places = search(model, example.reading, network.beam, network.length)[0][0]
                     metrics = promotion_metrics(example.labels, places)
                     metrics[f"all@{TOP}"] = float(metrics[f"recall@{TOP}"] == 1.0)
-                    rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
+                    rows.append({"set": name, "id": example.question_id, "metrics": metrics})
         return by_question(rows)
 
     def report(self) -> tuple[Report, dict[str, Any]]:
         return super().report()[0], {"next_hop": self.config.next_hop}
 
 
-def example(name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
+def example(row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
     """Return what the verifier that took a row's decision reads, at times without titles."""
     passages = [shown.passage for shown in row.passages]
     if draw(row.id, "untitled") < config.untitled:
@@ -128,7 +127,7 @@ def example(name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExampl
     question, chain = Question(row.question_id, row.question), Chain(row.chain, support=row.support)
     reading = ChainReading(VerifierTask(question, chain, tuple(passages), scores), known)
     labels = np.array([passage.id in row.gold for passage in passages], dtype=bool)
-    return ChainExample(name, row.question_id, reading, labels)
+    return ChainExample(row.question_id, reading, labels)
 
 
 def drawn(item: Item) -> tuple[tuple[int, ...], np.ndarray]:

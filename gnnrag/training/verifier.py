@@ -182,14 +182,14 @@ def ranking_sample(row: VerifierRow) -> dict[str, Any] | None:
 
 def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
     """Return query, documents (positives first) and their labels; None where a list lacks positives or negatives."""
-    positives = [p.passage for p in row.passages if p.id in row.selected][: config.max_pairs - 1]
+    pairs, labels = judged(row)
+    positives = np.flatnonzero(labels)[: config.max_pairs - 1]
     count = min(config.negatives * len(positives), config.max_pairs - len(positives))
-    negatives = [p.passage for p in row.passages if p.id not in row.selected][:count]
-    if not positives or not negatives:
+    negatives = np.flatnonzero(~labels)[:count]
+    if not (len(positives) and len(negatives)):
         return None
-    pairs = pairs_of(row.question, row.chain, [*positives, *negatives])
-    labels = [1.0] * len(positives) + [0.0] * len(negatives)
-    return {"query": pairs[0][0], "docs": [text for _, text in pairs], "labels": labels}
+    docs = [pairs[i][1] for i in (*positives, *negatives)]
+    return {"query": pairs[0][0], "docs": docs, "labels": [1.0] * len(positives) + [0.0] * len(negatives)}
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:
