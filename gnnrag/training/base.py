@@ -209,7 +209,8 @@ class Training(ABC):
             if callback.is_stopped:
                 return None
             state = trainer.state
-            step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+            best = trainer.args.load_best_model_at_end and state.best_model_checkpoint
+            step = int(best.rpartition("-")[2]) if best else state.global_step
             figures = {name: v for row in state.log_history if row["step"] == step for name, v in shown(row).items()}
             metrics = {name[11:]: value for name, value in figures.items() if name.startswith("validation/")}
             if self.context.accelerator.is_main_process:
@@ -230,8 +231,9 @@ class Training(ABC):
         record = read_json(self.best / self.record)
         write_json(self.best / self.record, record | {"facts": record["facts"] | facts})
         write_seen(self.best, self.seen)
-        data = ModelCardData(library_name="gnnrag")
-        ModelCard.from_template(data, str(CARD), training=self, record=facts).save(self.best / "README.md")
+        data, base = ModelCardData(library_name="gnnrag"), record.get("base") or record.get("encoder")
+        card = ModelCard.from_template(data, str(CARD), training=self, record=facts, base=base)
+        card.save(self.best / "README.md")
 
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
