@@ -206,7 +206,6 @@ class TunedThoughts(TunedRole):
     """
 
     device: str = "auto"  # where an encoder runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-    is_guess: bool = False  # methods treat its queries as those of rules
     mixed: bool = False  # of an encoder: the slow query is that of the rules, in words, where they name what is missing
 
     role: ClassVar[str] = "thoughts"
