@@ -34,11 +34,10 @@ from gnnrag.index.embedder import make_embedder
 from gnnrag.index_config import EmbedderConfig
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer
 from gnnrag.roles.tuned.checkpoint import RECORD, SPAN, load_trained, read_tuned
-from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_items import Sureness, WindowMaker, make_item, read_alone, signals
 from gnnrag.roles.tuned.span_network import SpanReader
-from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.run.rundir import read_seen, seen_hash, write_seen
-from gnnrag.training.reader_data import TrainReaderConfig, articles_apart
+from gnnrag.training.reader import TrainReaderConfig, articles_apart
 from gnnrag.types import Passage
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "train" / "reader.yaml"
@@ -173,7 +172,7 @@ def main(folder: Path, data: Path, most: int, is_written: bool) -> None:
     """Fit, report, and write."""
     record = read_tuned(folder, "reader", (SPAN,))
     model = load_trained(folder, record, SpanReader)
-    maker, embedder = window_maker(model.config), make_embedder(EmbedderConfig())
+    maker, embedder = WindowMaker(model.config), make_embedder(EmbedderConfig())
     rows = {}
     for name, (passages, questions) in parts(data).items():
         sides = (0, 1) if name.endswith("fit") else (1,)

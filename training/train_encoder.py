@@ -1,8 +1,4 @@
-"""Train the encoder of passages one hop away (retriever=nexthop): `gnnrag train encoder`, in one process or several.
-
-accelerate launch training/train_encoder.py CONFIG [key=value ...]
-ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_encoder.py CONFIG [key=value ...]
-"""
+"""`gnnrag train encoder` in several processes: accelerate launch training/train_encoder.py CONFIG [key=value ...]."""
 
 import sys
 from pathlib import Path

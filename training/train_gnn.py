@@ -1,8 +1,4 @@
-"""Train the graph network (retriever=gfm): `gnnrag train gnn`, in one process or several.
-
-accelerate launch training/train_gnn.py CONFIG [key=value ...]
-ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_gnn.py CONFIG [key=value ...]
-"""
+"""`gnnrag train gnn` in several processes: accelerate launch training/train_gnn.py CONFIG [key=value ...]."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""Train what reads the answer: `gnnrag train reader`, in one process or several.
-
-accelerate launch training/train_reader.py CONFIG [key=value ...]
-ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_reader.py CONFIG [key=value ...]
-"""
+"""`gnnrag train reader` in several processes: accelerate launch training/train_reader.py CONFIG [key=value ...]."""
 
 import sys
 from pathlib import Path

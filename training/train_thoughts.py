@@ -1,8 +1,4 @@
-"""Train what says what to search for next: `gnnrag train thoughts`, in one process or several.
-
-accelerate launch training/train_thoughts.py CONFIG [key=value ...]
-ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_thoughts.py CONFIG [key=value ...]
-"""
+"""`gnnrag train thoughts` in several processes: accelerate launch training/train_thoughts.py CONFIG [key=value ...]."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""Train what judges which passages support a chain of reasoning: `gnnrag train verifier`, in one process or several.
-
-accelerate launch training/train_verifier.py CONFIG [key=value ...]
-ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_verifier.py CONFIG [key=value ...]
-"""
+"""`gnnrag train verifier` in several processes: accelerate launch training/train_verifier.py CONFIG [key=value ...]."""
 
 import sys
 from pathlib import Path

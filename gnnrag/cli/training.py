@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.errors import ConfigError, StoppedError
+from gnnrag.io import digest
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label, stop_flag
@@ -49,9 +50,8 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     from accelerate.utils import InitProcessGroupKwargs
 
     from gnnrag.training import TRAININGS
-    from gnnrag.training.base import RunContext, chosen_training, shut_down
+    from gnnrag.training.base import Report, RunContext, chosen_training, shut_down, write_report
     from gnnrag.training.base import train as train_fold
-    from gnnrag.training.report import Report, write_report
 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
@@ -63,10 +63,11 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
     context = RunContext(accelerator, stop, note, command)
-    path = Path(config.run.root) / (config.run.name or kind.run_name(config))
+    own = {name: value for name, value in to_plain(config).items() if name != "run"}
+    path = Path(config.run.root) / (config.run.name or f"{kind.prefix}-{digest(own)[:8]}")
     # The first process of a node makes indexes; the others find them on disk.
     with progress_bar() as advance, accelerator.local_main_process_first():
-        data = kind.open(config, context, advance)
+        data = kind.open(config, advance)
     folds = list(range(config.folds.count)) if config.cross else [config.folds.report]
     rows: Report = []
     for fold in folds:

@@ -46,7 +46,7 @@ class NextHopRetriever(Retriever):
         return (role_folder("thoughts", self.checkpoint),)
 
     def setup(self) -> None:
-        from gnnrag.roles.tuned.encoder import NextHop  # torch: only runs of this retriever pay for it
+        from gnnrag.roles.tuned.thoughts import NextHop  # torch: only runs of this retriever pay for it
 
         self.encoder = NextHop.open(self.index, self.checkpoint, self.base, self.device)
 

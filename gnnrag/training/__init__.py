@@ -6,14 +6,14 @@ TRAININGS: dict[str, dict[str, str]] = {
     "train_verifier.py": {
         "cross_encoder": "gnnrag.training.verifier:VerifierTraining",
         "chain": "gnnrag.training.chain_verifier:ChainTraining",
-        "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
+        "causal": "gnnrag.training.language:VerifierLanguageTraining",
     },
     "train_thoughts.py": {
-        "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
+        "causal": "gnnrag.training.language:ThoughtsCausalTraining",
     },
     "train_reader.py": {
         "span": "gnnrag.training.reader:ReaderTraining",
-        "causal": "gnnrag.training.language.train:ReaderLanguageTraining",
+        "causal": "gnnrag.training.language:ReaderLanguageTraining",
     },
     "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
 }

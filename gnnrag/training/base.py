@@ -1,37 +1,53 @@
-"""One training, whatever is trained: data, trainer, report, checkpoint."""
+"""One training, whatever is trained: data, trainer (transformers, TRL, sentence-transformers), report, checkpoint."""
 
 from __future__ import annotations
 
+import json
+import math
 import platform
 import time
+import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from huggingface_hub import ModelCard, ModelCardData
-from transformers import PrinterCallback
+from safetensors import SafetensorError, safe_open
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 
 from gnnrag import __version__
 from gnnrag.config import TrackingConfig, read_yaml, to_plain
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.io import digest, read_json, write_folder, write_json
+from gnnrag.io import read_json, write_folder, write_json, write_jsonl
+from gnnrag.methods.base import promote
+from gnnrag.metrics.statistics import bootstrap_interval
+from gnnrag.parts import from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD
 from gnnrag.run.rundir import claimed, code_version, read_seen, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.config import Parts, divide
-from gnnrag.training.hf_trainer import CHECKPOINTS, FITTED, IGNORED, TRAINED, RunCallback, newest_checkpoint
-from gnnrag.training.report import Report, write_report
+from gnnrag.training.config import Parts, TrainConfig
 from gnnrag.types import OnProgress
 
+T = TypeVar("T")
 CARD = Path(__file__).parent / "card.md.jinja"
+CHECKPOINTS = "checkpoints"  # of the trainer
+FITTED = "fitted.json"  # its result: the `step` whose weights are kept, and their metrics of `validation`
+TRAINED = (CHECKPOINTS, FITTED, "best")  # a run with any of these has trained
+# Ends of the names of a Trainer's figures that are not shown.
+IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
+Report = list[dict[str, Any]]
+Rows = dict[str, dict[str, float]]  # metrics by question
+TOP = 5  # passages that recall, NDCG and MRR are taken of
+PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
 
 
 @dataclass
@@ -63,6 +79,77 @@ def shut_down(accelerator: Accelerator) -> None:
     accelerator.end_training()
 
 
+class RunCallback(TrainerCallback):
+    """Writes a trainer's figures into the run; where one process is asked to stop, all of them save and stop."""
+
+    def __init__(self, path: Path, context: RunContext, tracker: Tracker) -> None:
+        self.path, self.context, self.tracker = path, context, tracker
+        self.is_stopped = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        asked = torch.tensor(float(self.context.stop()), device=args.device)
+        if self.context.accelerator.reduce(asked, "sum") > 0:  # type: ignore[operator]
+            control.should_save = control.should_training_stop = True
+            self.is_stopped = state.global_step < state.max_steps
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        step, figures = state.log_history[-1]["step"], shown(state.log_history[-1])
+        if self.context.accelerator.is_main_process and figures:
+            rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
+            write_jsonl(self.path / "metrics.jsonl", rows)  # anew, as a resumed training repeats some
+            self.tracker.log(figures, step)
+            values = ", ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in figures.items())
+            self.context.on_note(f"{self.path}, step {step} of {state.max_steps}: {values}")
+
+
+def shown(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of an entry of a Trainer's log that are shown, by our names."""
+    return {
+        f"validation/{name[5:]}" if name.startswith("eval_") else f"train/{name}": value
+        for name, value in entry.items()
+        if isinstance(value, int | float) and name != "step" and not name.endswith(IGNORED)
+    }
+
+
+def arguments(kind: type[T], folder: Path, config: TrainConfig, metric: str | None, own: Mapping[str, Any]) -> T:
+    """Return a trainer's arguments, of the class `kind`: those of `config` over those of the training over ours.
+
+    `metric` None: there is no validation. Raises ConfigError where the library refuses them.
+    """
+    has_gpu = torch.cuda.is_available()
+    validated = {"eval_strategy": "steps", "load_best_model_at_end": True, "metric_for_best_model": metric}
+    common = {
+        "output_dir": str(folder),
+        "seed": config.seed,
+        "save_total_limit": 2,
+        "use_cpu": not has_gpu,
+        "dataloader_pin_memory": has_gpu,
+        "disable_tqdm": True,
+        "report_to": "none",  # `RunCallback` passes its rows to the tracker
+        "restore_callback_states_from_checkpoint": True,  # such as how much patience is left
+        **(validated if metric else {}),
+    }
+    try:
+        return from_settings(kind, {**common, **own, **config.trainer}, "trainer")
+    except ValueError as error:
+        raise ConfigError(f"trainer: {' '.join(str(error).split())[:300]}") from error
+
+
+def newest_checkpoint(folder: Path) -> str | None:
+    """Return the newest whole checkpoint; an incomplete one lacks its state, which is written last."""
+    steps = {}
+    for path in folder.glob("checkpoint-*/trainer_state.json"):
+        with suppress(ValueError, SafetensorError):
+            for weights in path.parent.glob("*.safetensors"):
+                with safe_open(weights, "pt"):
+                    pass
+            state = json.loads(path.read_text())
+            is_last = state["global_step"] >= state["max_steps"]  # transformers would do one step more
+            if not is_last and all(map(zipfile.is_zipfile, path.parent.glob("*.pt*"))):
+                steps[state["global_step"]] = str(path.parent)
+    return steps[max(steps)] if steps else None
+
+
 class Training(ABC):
     """One training, which reports on the questions of `fold` (None: of none). Folds share `data`, as `open` made it."""
 
@@ -71,84 +158,65 @@ class Training(ABC):
     summary: ClassVar[str]  # the first paragraph of the card
     prefix: ClassVar[str]  # of the names of runs
     record: ClassVar[str] = RECORD  # file of the checkpoint's record, which has `facts`
-    settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
-    inputs: Mapping[str, Any]  # fingerprints of what is read
     sets: Mapping[str, Any]  # what was opened, by name
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
         self.config, self.sets, self.fold, self.context = config, data, fold, context
         self.run = config.run
-        self.inputs = {name: one.inputs for name, one in self.sets.items()}
+        self.inputs: dict[str, Any] = {name: one.inputs for name, one in self.sets.items()}  # fingerprints
         self.settings = {**to_plain(config), "fold": fold}
-        self.parts = self.divide()  # questions that train, validate and report, by set
-
-    # ------------------------------------------------------------------------------------------ settings and data
-    @classmethod
-    def run_name(cls, config: Any) -> str:
-        kept = {key: value for key, value in to_plain(config).items() if key != "run"}
-        return f"{cls.prefix}-{digest(kept)[:8]}"
+        # Questions that train, validate and report, by set.
+        self.parts: dict[str, Parts] = {name: one.divide(config.folds, fold) for name, one in self.sets.items()}
 
     @classmethod
     @abstractmethod
-    def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
+    def open(cls, config: Any, on_index: OnProgress) -> Any:
         """Check settings, open data and indexes; raises ConfigError and DataError."""
-
-    def divide(self) -> Mapping[str, Parts]:
-        config, fold = self.config, self.fold
-        return {name: divide(one.texts, config.folds, fold, one.config.use) for name, one in self.sets.items()}
 
     @property
     def seen(self) -> frozenset[str]:
-        """Hashes of all questions that shape the weights, by training or validation; written beside the weights."""
-        return seen_in({name: parts.plain() for name, parts in self.parts.items()}) | self.seen_before
-
-    @property
-    def seen_before(self) -> frozenset[str]:
-        """Hashes of the questions that shaped the checkpoint that training starts from."""
+        """Hashes of all questions that shape the weights, by training or validation, here or before (`start`)."""
         start = getattr(self.config, "start", None)
-        return (read_seen(Path(start)) if start else None) or frozenset()
+        before = read_seen(Path(start)) if start else None
+        return seen_in({name: parts.plain() for name, parts in self.parts.items()}) | (before or frozenset())
 
     def questions_of(self, part: str) -> list[tuple[str, str]]:
         """Return the questions of a part (`train`, `validation`, `report`), each as (set, id)."""
         return [(name, id_) for name, parts in self.parts.items() for id_ in getattr(parts, part)]
 
-    # -------------------------------------------------------------------------------- training, report, checkpoint
     @abstractmethod
-    def trainer(self, folder: Path, callback: RunCallback) -> Any:
+    def trainer(self, folder: Path) -> Any:
         """Return the trainer, whose checkpoints go into a folder. Raises DataError where nothing can be learned."""
 
     @abstractmethod
-    def keep(self, trainer: Any, folder: Path) -> dict[str, Any]:
-        """Write the kept weights of a trainer with their record; returns what the card says of the network."""
+    def keep(self, trainer: Any, folder: Path) -> None:
+        """Write the kept weights of a trainer with their record."""
 
     def fit(self, callback: RunCallback) -> dict[str, Any] | None:
         """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
 
         Where the training had ended before, its `fitted.json` is returned.
         """
-        path, accelerator = callback.path, self.context.accelerator
+        path = callback.path
         self.best = path / "best"
-        if (path / FITTED).is_file() and self.best.is_dir():
-            return read_json(path / FITTED)  # type: ignore[no-any-return]
-        trainer = self.trainer(path / CHECKPOINTS, callback)
-        trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=newest_checkpoint(path / CHECKPOINTS))
-        if callback.is_stopped:
-            return None
-        state = trainer.state
-        best = trainer.args.load_best_model_at_end and state.best_model_checkpoint
-        step = int(best.rpartition("-")[2]) if best else state.global_step
-        metrics = {
-            name[5:]: value
-            for row in state.log_history
-            if row["step"] == step
-            for name, value in row.items()
-            if name.startswith("eval_") and not name.endswith(IGNORED)
-        }
-        fitted: dict[str, Any] = {"step": step, "validation": metrics}
-        if accelerator.is_main_process:
-            write_json(path / FITTED, fitted | {"card": write_folder(self.best, partial(self.keep, trainer))})
-        accelerator.wait_for_everyone()
+        if not ((path / FITTED).is_file() and self.best.is_dir()):
+            trainer = self.trainer(path / CHECKPOINTS)
+            trainer.remove_callback(PrinterCallback)
+            trainer.add_callback(callback)
+            if self.config.patience and trainer.args.metric_for_best_model:
+                trainer.add_callback(EarlyStoppingCallback(self.config.patience))
+            trainer.train(resume_from_checkpoint=newest_checkpoint(path / CHECKPOINTS))
+            if callback.is_stopped:
+                return None
+            state = trainer.state
+            best = trainer.args.load_best_model_at_end and state.best_model_checkpoint
+            step = int(best.rpartition("-")[2]) if best else state.global_step
+            figures = {name: v for row in state.log_history if row["step"] == step for name, v in shown(row).items()}
+            metrics = {name[11:]: value for name, value in figures.items() if name.startswith("validation/")}
+            if self.context.accelerator.is_main_process:
+                write_folder(self.best, partial(self.keep, trainer))
+                write_json(path / FITTED, {"step": step, "validation": metrics})
+            self.context.accelerator.wait_for_everyone()
         return read_json(path / FITTED)  # type: ignore[no-any-return]
 
     @abstractmethod
@@ -158,26 +226,14 @@ class Training(ABC):
         Every process gets all rows, and facts for the record of the checkpoint.
         """
 
-    def finish(self, card: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    def finish(self, facts: Mapping[str, Any]) -> None:
         """Write the facts of a training beside the kept weights, the questions that shaped them, and the card."""
         record = read_json(self.best / self.record)
         write_json(self.best / self.record, record | {"facts": record["facts"] | facts})
         write_seen(self.best, self.seen)
-        made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
-        shown = {**card, "steps": facts["step"], "commit": code_version(), **made}
-        own = {"title": self.title, "summary": self.summary, "notes": self.run.notes, "licence": self.run.licence}
-        data = ModelCardData(library_name="gnnrag")
-        sets = [
-            {"set": name, **{part: len(ids) for part, ids in parts.plain().items()}, **self.facts_of(name)}
-            for name, parts in self.parts.items()
-        ]
-        made_card = ModelCard.from_template(data, str(CARD), facts=shown, sets=sets, record=facts, **own)
-        made_card.save(self.best / "README.md")
-
-    def facts_of(self, name: str) -> dict[str, Any]:
-        """Return what a model card says of a set beside its questions: how many passages, under which licence."""
-        one = self.sets[name]
-        return {"passages": len(one.data.passages), "licence": one.config.licence}
+        data, base = ModelCardData(library_name="gnnrag"), record.get("base") or record.get("encoder")
+        card = ModelCard.from_template(data, str(CARD), training=self, record=facts, base=base)
+        card.save(self.best / "README.md")
 
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
@@ -227,8 +283,62 @@ def train(path: Path, training: Training) -> Report | None:
         rows, facts = training.report()
         rows = [{**row, "fold": training.fold} for row in rows]
         if is_main:
-            metrics, card = write_report(path, rows, {}), fitted.pop("card")
+            metrics = write_report(path, rows, {})
             made = {"inputs": inputs, "commit": commit, "seed": training.config.seed}
-            training.finish(card, {**fitted, **facts, "report": metrics, **made})
+            training.finish({**fitted, **facts, "report": metrics, **made})
             tracker.finish({**fitted, **metrics})
         return rows
+
+
+# ------------------------------------------------------------------------------------------------------------ reports
+def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int = TOP) -> dict[str, float]:
+    """Measure a selection from a pool, and the ranking in which what was selected comes first.
+
+    `labels` (n,) bool tells which passages of the pool are right, `places` are the selected ones. `precision` is left
+    out where nothing is selected; `recall`, `recall@k` and `pool_recall@k` (before the promotion) where none is right.
+    """
+    right = int(labels.sum())
+    order = [int(i) for i in promote([str(i) for i in range(len(labels))], [str(i) for i in places])]
+    hits = int(labels[list(places)].sum()) if places else 0
+    out = {"selected": float(len(places))}
+    if places:
+        out["precision"] = hits / len(places)
+    if right:
+        out |= {f"recall@{top_k}": float(labels[order[:top_k]].sum()) / right, "recall": hits / right}
+        out[f"pool_recall@{top_k}"] = float(labels[:top_k].sum()) / right
+    return out
+
+
+def by_question(rows: Report) -> Report:
+    """Return a row for each question: the means of its rows' metrics, each over the rows that have it."""
+    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for row in rows:
+        groups.setdefault((row["set"], row["id"]), []).append(row["metrics"])
+    return [{"set": name, "id": id_, "metrics": means(metrics)} for (name, id_), metrics in groups.items()]
+
+
+def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over the rows that have it."""
+    columns: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return {name: math.fsum(values) / len(values) for name, values in columns.items()}
+
+
+def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Write `report.jsonl`, `metrics.json`: means and 95% intervals by set and hops, over questions with the metric."""
+    groups: dict[str, Report] = {}
+    for row in rows:
+        for name in [row["set"]] + ([f"{row['set']}/{row['hops']}-hop"] if row.get("hops") else []):
+            groups.setdefault(name, []).append(row)
+    write_jsonl(path / "report.jsonl", [{k: v for k, v in row.items() if k not in PRIVATE} for row in rows])
+    metrics: dict[str, Any] = dict(more)
+    for name, group in sorted(groups.items()):
+        measured: list[dict[str, float]] = [row["metrics"] for row in group]
+        metrics[name] = {"questions": len(measured)}
+        for key in dict.fromkeys(key for row in measured for key in row):
+            interval = bootstrap_interval(np.array([row[key] for row in measured if key in row]))
+            metrics[name] |= {key: interval.mean, f"{key}_ci": [interval.low, interval.high]}
+    write_json(path / "metrics.json", metrics)
+    return metrics

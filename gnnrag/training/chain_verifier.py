@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,15 +12,16 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from gnnrag.config import Share
-from gnnrag.roles.tuned.chain_features import ChainReading
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
+from gnnrag.roles.base import Chain, VerifierTask
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainReading, ChainScorer, expansion_features, search
 from gnnrag.roles.tuned.checkpoint import role_folder
 from gnnrag.run.rundir import read_seen
+from gnnrag.training.base import TOP, Report, by_question, promotion_metrics
 from gnnrag.training.config import NetworkConfig, draw
 from gnnrag.training.networks import Item, NetworkTraining
-from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig, verifier_input
 from gnnrag.training.rows import VerifierRow
+from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
+from gnnrag.types import OnProgress, Question
 
 # A step draws chains, and learns which passage comes next. A chain holds gold passages and, at times, wrong ones.
 _EMPTY = 0.25  # share of chains that hold nothing yet
@@ -28,10 +29,8 @@ _WRONG = 0.5  # share of the others that hold passages that are not gold
 _MOST_WRONG, _DEPTH = 3, 15  # so many of these at most, from among the first so many passages of the pool
 _SCALED = 2000  # items that the means and deviations of the features are taken of
 SUMMARY = (
-    "A verifier of gnnrag that scores chains. Each passage is scored by features of the question and the passage, and "
-    "by what the passages before it in the chain leave open and lead on to; a beam search finds the best chain. It "
-    "reads no text with an encoder. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on every "
-    "method that asks a verifier."
+    "A beam search finds the best chain of passages, each scored by features of itself and of what the passages before "
+    "it leave open and lead on to. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`."
 )
 
 
@@ -51,7 +50,6 @@ class TrainChainConfig(NetworkConfig):
 
 @dataclass(frozen=True, eq=False)
 class ChainExample:
-    set: str
     question_id: str
     reading: ChainReading
     labels: np.ndarray  # (passages,) bool: gold
@@ -63,10 +61,11 @@ class ChainTraining(RowsTraining, NetworkTraining):
     config: TrainChainConfig
 
     @classmethod
-    def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
-        pool = verifier_input(row, with_titles=draw(row.id, "untitled") >= config.untitled)
-        labels = np.array([passage.id in row.gold for passage in pool.passages], dtype=bool)
-        return ChainExample(name, row.question_id, ChainReading(pool), labels)
+    def open(cls, config: TrainChainConfig, on_index: OnProgress) -> Any:
+        return {
+            name: replace(one, examples=tuple(example(row, config.sets[name]) for row in one.examples))
+            for name, one in super().open(config, on_index).items()
+        }
 
     @property
     def seen(self) -> frozenset[str]:
@@ -74,7 +73,6 @@ class ChainTraining(RowsTraining, NetworkTraining):
         of_encoder = read_seen(role_folder("thoughts", None)) if self.config.next_hop else None
         return super().seen | (of_encoder or frozenset())
 
-    # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ChainTraining, list[Item], ChainScorer]:
         """Return the network: its weights follow from the seed, the scale of its features from the first items."""
         torch.manual_seed(self.config.seed)
@@ -102,21 +100,34 @@ class ChainTraining(RowsTraining, NetworkTraining):
             losses.append(torch.logsumexp(values[~taken], 0) - torch.logsumexp(values[labels & ~taken], 0))
         return torch.stack(losses)
 
-    # ------------------------------------------------------------------------------------------ validation and report
     def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
         """Return each question's metrics: the means over its decisions that have gold passages."""
         network, kept, rows = self.config.network, {*asked}, []
-        for opened in self.sets.values():
+        for name, opened in self.sets.items():
             for example in opened.examples:
-                if example.labels.any() and (example.set, example.question_id) in kept:
+                if example.labels.any() and (name, example.question_id) in kept:
                     places = search(model, example.reading, network.beam, network.length)[0][0]
                     metrics = promotion_metrics(example.labels, places)
                     metrics[f"all@{TOP}"] = float(metrics[f"recall@{TOP}"] == 1.0)
-                    rows.append({"set": example.set, "id": example.question_id, "metrics": metrics})
+                    rows.append({"set": name, "id": example.question_id, "metrics": metrics})
         return by_question(rows)
 
     def report(self) -> tuple[Report, dict[str, Any]]:
         return super().report()[0], {"next_hop": self.config.next_hop}
+
+
+def example(row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
+    """Return what the verifier that took a row's decision reads, at times without titles."""
+    passages = [shown.passage for shown in row.passages]
+    if draw(row.id, "untitled") < config.untitled:
+        passages = [replace(passage, title="") for passage in passages]
+    scores = tuple(shown.score for shown in row.passages if shown.score is not None)
+    cosines = [shown.cosine for shown in row.passages if shown.cosine is not None]
+    known = cosines if len(cosines) == len(passages) else ()
+    question, chain = Question(row.question_id, row.question), Chain(row.chain, support=row.support)
+    reading = ChainReading(VerifierTask(question, chain, tuple(passages), scores), known)
+    labels = np.array([passage.id in row.gold for passage in passages], dtype=bool)
+    return ChainExample(row.question_id, reading, labels)
 
 
 def drawn(item: Item) -> tuple[tuple[int, ...], np.ndarray]:

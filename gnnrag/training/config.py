@@ -65,9 +65,6 @@ class SetConfig:
     licence: str = ""  # for the model card
 
 
-PART_NAMES = ("train", "validation", "report")
-
-
 @dataclass(frozen=True)
 class Parts:
     """Ids of the questions of each part, in the order given; no id is in two."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from annotated_types import Gt
 from torch import Tensor, nn
 
 from gnnrag.errors import DataError
@@ -17,21 +16,18 @@ from gnnrag.metrics.retrieval import all_at, recall_at
 from gnnrag.retrievers.base import best_positions
 from gnnrag.retrievers.nexthop import Chain, NextHopRetriever
 from gnnrag.roles.tuned.checkpoint import base_record
-from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
-from gnnrag.training.base import RunContext
+from gnnrag.roles.tuned.thoughts import NextHop, NextHopConfig, NextHopEncoder, QueryTokens
+from gnnrag.training.base import Report
 from gnnrag.training.config import NetworkConfig, SetConfig
 from gnnrag.training.networks import Item, NetworkTraining
-from gnnrag.training.report import Report
-from gnnrag.training.sets import OpenSet, open_data
+from gnnrag.training.sets import OpenSet
 from gnnrag.types import OnProgress, Query, Question
 
 SUMMARY = (
-    "A next-hop encoder of gnnrag: LoRA on the index's own encoder turns a question and the passages read so far into "
-    "the vector of the passage to read next; vectors of passages stay as they are. Use it with `retriever=nexthop "
-    "retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned roles.thoughts.path=THIS_FOLDER` on a retriever "
-    "that searches by vectors (dense, chg, hybrid)."
+    "LoRA on the index's encoder turns a question and the passages read so far into the vector of the passage to read "
+    "next. Use it with `retriever=nexthop retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned "
+    "roles.thoughts.path=THIS_FOLDER` on a retriever that searches by vectors (dense, chg, hybrid)."
 )
-STAGES = ("embeddings",)
 _DEPTHS = (5, 10, 50)
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
 # The passages that a question of a step is read with (`draw_chain`):
@@ -46,7 +42,6 @@ class TrainEncoderConfig(NetworkConfig):
     kind: str = "encoder"
     sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
     network: NextHopConfig = field(default_factory=NextHopConfig)
-    temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages of a set
 
 
 @dataclass(frozen=True)
@@ -56,10 +51,6 @@ class EncoderSet(OpenSet):
     @cached_property
     def questions(self) -> dict[str, Question]:
         return {id_: question for id_, question in super().questions.items() if question.gold}
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return self.fingerprints(STAGES)
 
     def drawn(self, item: Item, vector: np.ndarray) -> tuple[Chain, Chain]:
         """Return the passages that a question with a (dim,) vector is read with, and its missing gold passages."""
@@ -77,11 +68,8 @@ class EncoderTraining(NetworkTraining):
     sets: Mapping[str, EncoderSet]
 
     @classmethod
-    def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
-        sets = {
-            name: EncoderSet(name, one, *open_data(one.data, one.index, STAGES, on_index))
-            for name, one in config.sets.items()
-        }
+    def open(cls, config: TrainEncoderConfig, on_index: OnProgress) -> Any:
+        sets = {name: EncoderSet.open(name, one, ("embeddings",), on_index) for name, one in config.sets.items()}
         wanted = base_record(config.network.base)["weights"]
         for name, one in sets.items():
             if (one.index.embedder.weights or one.index.embedder.identity) != wanted:
@@ -92,10 +80,8 @@ class EncoderTraining(NetworkTraining):
                 )
         return sets
 
-    # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, list[Item], NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and the questions that train."""
-        self._passages: dict[tuple[str, torch.device], Tensor] = {}
         asked = {name: [self.sets[name].questions[id_] for id_ in parts.train] for name, parts in self.parts.items()}
         torch.manual_seed(self.config.seed)
         return self, self.items(asked), NextHopEncoder(self.config.network)
@@ -104,11 +90,11 @@ class EncoderTraining(NetworkTraining):
     def rows(self) -> QueryTokens:
         return QueryTokens(self.config.network)
 
-    def _vectors(self, name: str, device: torch.device) -> Tensor:
-        """Return the vectors of a set's passages."""
-        if (name, device) not in self._passages:
-            self._passages[name, device] = torch.tensor(self.sets[name].index.passage_vectors, device=device)
-        return self._passages[name, device]
+    @cached_property
+    def vectors(self) -> dict[str, Tensor]:
+        """The vectors of the passages of each set that trains."""
+        sets = [one for name, one in self.sets.items() if self.parts[name].train]
+        return {one.name: torch.tensor(one.index.passage_vectors, device=self.args.device) for one in sets}
 
     def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
         """Return -log P(any missing gold passage) under a softmax over the set's corpus. Shape (len(items),)."""
@@ -120,23 +106,22 @@ class EncoderTraining(NetworkTraining):
         questions = torch.from_numpy(vectors.astype(np.float32)).to(device)
         none = torch.zeros_like(questions[0])
         means = [
-            self._vectors(one.name, device)[list(chain)].mean(0) if chain else none
+            self.vectors[one.name][list(chain)].mean(0) if chain else none
             for one, (chain, _) in zip(sets, drawn, strict=True)
         ]
-        queries = model(rows, questions, torch.stack(means)).float() / self.config.temperature
+        queries = model(rows, questions, torch.stack(means)).float() / NextHopRetriever.temperature
         losses = []
         for query, one, (_, targets) in zip(queries, sets, drawn, strict=True):
-            logits = self._vectors(one.name, device) @ query
+            logits = self.vectors[one.name] @ query
             losses.append(logits.logsumexp(0) - logits[list(targets)].logsumexp(0))
         return torch.stack(losses)
 
-    # ------------------------------------------------------------------------------------------ validation and report
     def measure(self, model: NextHopEncoder, asked: Sequence[tuple[str, str]]) -> Report:
         """Search as the retriever `nexthop` does."""
         rows: Report = []
         for name, opened in self.sets.items():
             questions = [opened.questions[id_] for of_set, id_ in asked if of_set == name]
-            retriever = NextHopRetriever(temperature=self.config.temperature)
+            retriever = NextHopRetriever()
             retriever.index, retriever.encoder = opened.index, NextHop(opened.index, model, self.rows)
             rankings = retriever.retrieve([Query(question.text, top_k=max(_DEPTHS)) for question in questions])
             for question, ranking in zip(questions, rankings, strict=True):
@@ -145,9 +130,6 @@ class EncoderTraining(NetworkTraining):
                 metrics["all@5"] = all_at(ranking.ids, gold, 5)
                 rows.append({"set": name, "id": question.id, "metrics": metrics})
         return rows
-
-    def report(self) -> tuple[Report, dict[str, Any]]:
-        return super().report()[0], {"keep": self.model.keep.item(), "away": self.model.away.item()}
 
 
 def draw_chain(gold: Sequence[int], wrong: Sequence[int], rng: np.random.Generator) -> Chain:

@@ -26,10 +26,10 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index_config import IndexConfig
 from gnnrag.io import difference, digest
-from gnnrag.training.base import Report, RunContext
-from gnnrag.training.config import PART_NAMES, NetworkConfig, Parts, SetConfig
+from gnnrag.training.base import Report
+from gnnrag.training.config import FoldConfig, NetworkConfig, Parts, SetConfig
 from gnnrag.training.networks import Item, NetworkTrainer, NetworkTraining
-from gnnrag.training.sets import OpenSet, open_data
+from gnnrag.training.sets import OpenSet
 from gnnrag.types import OnProgress
 
 
@@ -77,10 +77,11 @@ class GNNSet(OpenSet):
         graph = self.index.read("message_graph").graph
         return graph, self.index.read("relation_vectors")
 
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return self.fingerprints(needed_stages(self.settings, self.config.index))
+    def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
+        """Stage 1 asks no questions."""
+        return super().divide(folds, fold) if self.settings.stage == "retrieval" else Parts((), (), ())
 
+    @cached_property
     def examples(self) -> ExampleSet | EntitySet:
         questions, settings = list(self.questions.values()), self.settings
         if settings.gnn.mode == "entity":
@@ -100,52 +101,34 @@ def needed_stages(settings: TrainGNNConfig, index: IndexConfig) -> tuple[str, ..
     return entity_stages(settings.gnn.link_vectors, "none" if index.extract.is_kb else "dense")
 
 
-def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GNNSet:
-    config = settings.sets[name]
-    opened = open_data(config.data, config.index, needed_stages(settings, config.index), progress)
-    return GNNSet(name, config, *opened, settings)
-
-
-def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
-    """Return the pool of each part: `train` (questions that teach something), `validation` and `report`."""
-    place = {name: {q.id: i for i, q in enumerate(one.questions)} for name, one in examples.items()}
-
-    def items(name: str, part: str) -> list[int]:
-        found = [place[name][id_] for id_ in getattr(parts[name], part)]
-        return [i for i in found if examples[name].can_train(i)] if part == "train" else found
-
-    return {part: Pool(examples, {name: items(name, part) for name in examples}) for part in PART_NAMES}
-
-
 # -------------------------------------------------------------------------------------------------------- training
 SUMMARY = (
-    "A query-conditioned graph network of gnnrag: it reads a question and the part of a corpus's message graph around "
-    "it (passages, sentences, names), and scores passages. Use it with `retriever=gfm gnn.checkpoint=THIS_FOLDER`."
+    "It reads a question and the part of a corpus's message graph around it (passages, sentences, names), and scores "
+    "passages. Use it with `retriever=gfm gnn.checkpoint=THIS_FOLDER`."
 )
 
 
 class GNNTraining(NetworkTraining):
-    """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
-
     schema, prefix, title, summary = TrainGNNConfig, "gnn", "Graph network", SUMMARY
     record = RECORD
     config: TrainGNNConfig
     sets: Mapping[str, GNNSet]
 
-    def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        super().__init__(config, data[0], fold, context)
-        self.pools = pools(data[1], self.parts)
-
     @classmethod
-    def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Open all sets, and the examples of their questions, where questions are asked."""
-        corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
-        asked = corpora if config.stage == "retrieval" else {}
-        return corpora, {name: corpus.examples() for name, corpus in asked.items()}
+    def open(cls, config: TrainGNNConfig, on_index: OnProgress) -> dict[str, GNNSet]:
+        return {
+            name: GNNSet.open(name, one, needed_stages(config, one.index), on_index, config)
+            for name, one in config.sets.items()
+        }
 
-    @property
-    def seen(self) -> frozenset[str]:
-        return super().seen if self.config.stage == "retrieval" else self.seen_before
+    def pool(self, part: str) -> Pool:
+        """Return the questions of a part (`train`, `validation`, `report`); those that train teach something."""
+        items = {}
+        for name, one in self.sets.items():
+            place = {id_: i for i, id_ in enumerate(one.questions)}
+            found = [place[id_] for id_ in getattr(self.parts[name], part)]
+            items[name] = [i for i in found if part != "train" or one.examples.can_train(i)]
+        return Pool({name: one.examples for name, one in self.sets.items()}, items)
 
     def build(self) -> tuple[Any, list[Item], nn.Module]:
         """Stage 2 (retrieval) is on the pools of the fold, stage 1 (completion) on the graphs of all sets.
@@ -165,15 +148,16 @@ class GNNTraining(NetworkTraining):
             alone = {name: graph for name, (graph, _) in graphs.items()}
             items = self.items({name: range(len(graph.triples)) for name, graph in alone.items()}, together=True)
             return CompletionTask(alone, bases, config.completion, config.seed), items, model
-        train, validation = self.pools["train"], self.pools["validation"]
-        return RetrievalTask(train, validation, config.losses), self.items(train.items), model
+        train = self.pool("train")
+        return RetrievalTask(train, self.pool("validation"), config.losses), self.items(train.items), model
 
     @property
     def is_validated(self) -> bool:
         return self.config.stage == "completion" or super().is_validated
 
-    def load(self, folder: Path) -> nn.Module:
-        return load_checkpoint(folder).model
+    @cached_property
+    def model(self) -> nn.Module:
+        return load_checkpoint(self.best).model.to(self.context.accelerator.device)
 
     def report(self) -> tuple[Report, dict[str, Any]]:
         """Rank the questions of the fold; the threshold of a knowledge base's entities is learned on validation."""
@@ -189,11 +173,11 @@ class GNNTraining(NetworkTraining):
 
     def _rank(self, part: str) -> Report:
         """Rank the questions of a part, each process its share; every process gets all rows."""
-        pool = self.pools[part]
+        pool = self.pool(part)
         rows = pool.rank(self.model, pool.places()[self.context.share], self.context.accelerator.device)
         return self.context.gather(rows)
 
-    def keep(self, trainer: NetworkTrainer, folder: Path) -> dict[str, Any]:
+    def keep(self, trainer: NetworkTrainer, folder: Path) -> None:
         config, corpora = self.config, self.sets
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         encoder = {**one_encoder(corpora), "model": next(iter(corpora.values())).config.index.embedder.model}
@@ -205,7 +189,6 @@ class GNNTraining(NetworkTraining):
         else:
             facts["prune"] = to_plain(config.prune)
         save_checkpoint(folder, Checkpoint(model, config.ranker if is_entity else None, encoder, facts))
-        return {"encoder": encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
 
 
 def one_encoder(corpora: Mapping[str, GNNSet]) -> dict[str, Any]:

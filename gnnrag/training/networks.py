@@ -17,11 +17,9 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, save_trained, trained
-from gnnrag.training.base import Training
+from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, save_trained
+from gnnrag.training.base import Report, Rows, Training, arguments, means
 from gnnrag.training.config import NetworkConfig
-from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
-from gnnrag.training.report import Report, Rows, means
 
 # Of `trainer`; the rest is as in transformers. Items come in the order in which they are dealt.
 DEFAULTS = {
@@ -83,11 +81,9 @@ def _shuffled(examples: Sequence[Any], rng: np.random.Generator) -> Iterator[Any
 class NetworkTrainer(Trainer):
     """Trains a network on the items of a training, by the losses and the validation of its task."""
 
-    def __init__(
-        self, training: NetworkTraining, task: Any, items: Sequence[Item], model: nn.Module, callbacks: Sequence[Any]
-    ) -> None:
+    def __init__(self, training: NetworkTraining, task: Any, items: Sequence[Item], model: nn.Module) -> None:
         self.training, self.task, data = training, task, cast("Dataset[Any]", items)
-        super().__init__(model, training.args, lambda some: {"items": some}, data, [], callbacks=[*callbacks])
+        super().__init__(model, training.args, lambda some: {"items": some}, data, [])
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """Use AdamW; `parameter_groups()` of a network may give some parameters their own `scale` of the rate."""
@@ -141,41 +137,33 @@ class NetworkTraining(Training):
     def is_validated(self) -> bool:
         return bool(self.questions_of("validation"))
 
-    def trainer(self, folder: Path, callback: RunCallback) -> NetworkTrainer:
+    def trainer(self, folder: Path) -> NetworkTrainer:
         config = self.config
         metric = f"eval_{config.metric}" if self.is_validated else None
         settings = DEFAULTS | config.trainer
         # The best weights can only be kept of steps that are measured.
         own = DEFAULTS | {"save_steps": settings["eval_steps"] if settings.get("load_best_model_at_end", True) else 100}
-        self.args = arguments(TrainingArguments, folder, config.seed, metric, own, config.trainer)
+        self.args = arguments(TrainingArguments, folder, config, metric, own)
         self.args._n_gpu = 1  # transformers would deal tensors, which items are not, out to all GPUs of a process
-        return NetworkTrainer(self, *self.build(), callbacks_of(callback, config.patience, self.is_validated))
+        return NetworkTrainer(self, *self.build())
 
-    def items(self, sets: Mapping[str, Sequence[Any]], together: bool = False) -> list[Item]:
-        """Deal the examples that train to the steps."""
+    def items(
+        self, sets: Mapping[str, Sequence[Any]], together: bool = False, shares: Mapping[str, float] | None = None
+    ) -> list[Item]:
+        """Deal the examples that train to the steps; see `deal`."""
         args = self.args
         batch_size = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-        return deal(sets, args.max_steps, batch_size, self.config.seed, self.shares(), together)
+        of_sets = {name: one.share for name, one in self.config.sets.items()}
+        return deal(sets, args.max_steps, batch_size, self.config.seed, {**of_sets, **(shares or {})}, together)
 
-    def shares(self) -> Mapping[str, float]:
-        """Return a factor for the probability with which each set is drawn."""
-        return {name: one.share for name, one in self.config.sets.items()}
-
-    # ------------------------------------------------------------------------------------------ report and checkpoint
-    def keep(self, trainer: NetworkTrainer, folder: Path) -> dict[str, Any]:
-        model: Any = trainer.accelerator.unwrap_model(trainer.model)
-        save_trained(folder, model, {})
-        count = sum(weights.numel() for weights in trained(model).values())
-        return {"encoder": getattr(model.config, "base", "none"), "trained parameters": count}
+    def keep(self, trainer: NetworkTrainer, folder: Path) -> None:
+        save_trained(folder, trainer.accelerator.unwrap_model(trainer.model), {})
 
     @cached_property
     def model(self) -> Any:
         """The kept network, as it is saved."""
-        return self.load(self.best).to(self.context.accelerator.device)
-
-    def load(self, folder: Path) -> nn.Module:
-        record = read_tuned(folder, self.network.role, (self.network.kind,))
-        return load_trained(folder, record, self.network)  # type: ignore[no-any-return]
+        record = read_tuned(self.best, self.network.role, (self.network.kind,))
+        return load_trained(self.best, record, self.network).to(self.context.accelerator.device)
 
     def measure(self, model: Any, asked: Sequence[tuple[str, str]]) -> Report:
         """Return a row (`set`, `id`, `metrics`) for each of these questions."""

@@ -143,62 +143,42 @@ def verdict_on(decision: Decision, keep: KeepConfig) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
-@dataclass
-class TraceRows:
-    index: Index
-    run: str  # digest of the run's settings and inputs, in front of the ids of rows
-    set: str  # name of the data set
-    source: Mapping[str, Any]  # what all rows say of where they come from
-    teachers: Mapping[str, str]  # who did each role
-    keep: KeepConfig
+def row_of(decision: Decision, keep: KeepConfig, index: Index, run: str, **shared: Any) -> Row:
+    """Return the row of a decision; `run`, a digest of the run's settings and inputs, begins its id.
 
-    def row(self, decision: Decision) -> Row:
-        return self._thoughts(decision) if decision.role == "thoughts" else self._verifier(decision)
-
-    def _verifier(self, decision: Decision) -> VerifierRow:
-        """Return the passages that the verifier saw, in pool order; `chat`: those that a language model is shown."""
-        event, question = decision.event, decision.question
-        seen, selected, gold = event["passages"], set(event["selected"]), set(question.gold)
-        right = [id_ for id_ in seen if id_ in selected or id_ in gold]
-        others = [id_ for id_ in seen if id_ not in right][: max(0, CHAT - len(right))]
-        chat = [id_ for id_ in seen if id_ in right or id_ in others][:CHAT]
-        return VerifierRow(
-            **self._shared(decision, seen, chat=chat),
-            chain=event["chain"],
-            support=tuple(event["support"]),
-            selected=tuple(id_ for id_ in seen if id_ in selected),
-            gold=tuple(id_ for id_ in seen if id_ in gold),
-        )
-
-    def _thoughts(self, decision: Decision) -> ThoughtsRow:
-        event = decision.event
-        more: dict[str, Any] = {"may_stop": True} if event["may_stop"] else {}
-        more |= {"chain": event["chain"] or ""} if event["with_chain"] else {}
-        return ThoughtsRow(
-            **self._shared(decision, event["passages"], round=event["round"], **more),
-            round=event["round"],
-            earlier=tuple(event["earlier"]),
-            **thoughts_of(decision, self.keep),
-            pool=tuple(event["pool"]),
-            gold=decision.question.gold,
-        )
-
-    def _shared(self, decision: Decision, ids: Sequence[str], **more: Any) -> dict[str, Any]:
-        question = decision.question
-        cosines = self.index.dense_scores([question.text])[0] if self.index.has("embeddings") else None
-        shown = []
-        for p, score in zip(self.index.lookup(ids), decision.event["scores"], strict=True):
-            cosine = None if cosines is None else round(float(cosines[self.index.position[p.id]]), 6)
-            shown.append(ShownPassage(id=p.id, title=p.title, text=p.text, score=score, cosine=cosine))
-        return {
-            "id": f"{self.run}:{question.id}:{decision.role}:{decision.number}",
-            "set": self.set,
-            "question_id": question.id,
-            "question": question.text,
-            "teacher": self.teachers[decision.role],
-            "source": {**self.source, "type": question.type, **more},
-            "passages": tuple(shown),
-        }
+    Of a verifier, the passages are those that it saw, in pool order, and `chat` in `source` names those that a language
+    model is shown: what is right, and the hardest others.
+    """
+    event, question, seen = decision.event, decision.question, decision.event["passages"]
+    cosines = index.dense_scores([question.text])[0] if index.has("embeddings") else None
+    passages = []
+    for p, score in zip(index.lookup(seen), event["scores"], strict=True):
+        cosine = None if cosines is None else round(float(cosines[index.position[p.id]]), 6)
+        passages.append(ShownPassage(id=p.id, title=p.title, text=p.text, score=score, cosine=cosine))
+    row: dict[str, Any] = {
+        **shared,
+        "id": f"{run}:{question.id}:{decision.role}:{decision.number}",
+        "question_id": question.id,
+        "question": question.text,
+        "source": {**shared["source"], "type": question.type},
+        "passages": tuple(passages),
+    }
+    if decision.role == "thoughts":
+        row["source"] |= {"round": event["round"]} | ({"may_stop": True} if event["may_stop"] else {})
+        row["source"] |= {"chain": event["chain"] or ""} if event["with_chain"] else {}
+        known: dict[str, Any] = thoughts_of(decision, keep)
+        known |= {name: event[name] for name in ("round", "earlier", "pool")}
+        return ThoughtsRow(**row, **known, gold=question.gold)
+    right = [id_ for id_ in seen if id_ in event["selected"] or id_ in question.gold]
+    others = [id_ for id_ in seen if id_ not in right][: max(0, CHAT - len(right))]
+    row["source"]["chat"] = [id_ for id_ in seen if id_ in right or id_ in others][:CHAT]
+    return VerifierRow(
+        **row,
+        chain=event["chain"],
+        support=tuple(event["support"]),
+        selected=tuple(id_ for id_ in seen if id_ in event["selected"]),
+        gold=tuple(id_ for id_ in seen if id_ in question.gold),
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- collecting
@@ -235,7 +215,6 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = TraceRows(index, name, data.name, source, teachers, own.keep)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):
@@ -245,7 +224,8 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
             reason = verdict_on(decision, own.keep)
             counts[decision.role].update(["decisions", *([reason] if reason else [])])
             if not reason:
-                rows[decision.role].append(maker.row(decision))
+                shared = {"set": data.name, "source": source, "teacher": teachers[decision.role]}
+                rows[decision.role].append(row_of(decision, own.keep, index, name, **shared))
     if not any(rows.values()):
         raise GnnragError(f"no row is left to write to {out} ({counts}); see keep.* in gnnrag/training/traces.py")
     for role in RECORDED:

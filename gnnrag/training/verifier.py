@@ -23,18 +23,16 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.networks import model_folder, quiet_loading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, base_record, write_tuned
 from gnnrag.roles.tuned.verifier import KIND, Selection, load_cross_encoder, pairs_of, scores_of
+from gnnrag.training.base import TOP, Report, arguments, by_question, promotion_metrics
 from gnnrag.training.config import Count, TrainConfig
-from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
-from gnnrag.training.report import TOP, Report, by_question, promotion_metrics
-from gnnrag.training.row_sets import RowsTraining, VerifierRowsConfig
 from gnnrag.training.rows import VerifierRow
+from gnnrag.training.sets import RowsTraining, VerifierRowsConfig
 
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
 LOSSES: dict[str, Callable[..., Any]] = {"lambda": losses.LambdaLoss, "listnet": losses.ListNetLoss}
 SUMMARY = (
-    "A verifier of gnnrag: a cross-encoder (`sentence_transformers.CrossEncoder`) that scores how much a passage "
-    "supports a question's chain of reasoning. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on "
-    "every method that asks a verifier."
+    "A cross-encoder (`sentence_transformers.CrossEncoder`) that scores how much a passage supports a question's chain "
+    "of reasoning. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`."
 )
 
 
@@ -62,21 +60,18 @@ class TrainVerifierConfig(TrainConfig):
     network: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)
     max_selected: Count = 5  # at most so many passages are promoted
-    metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
 
 class VerifierTraining(RowsTraining):
     schema, prefix, title, summary = TrainVerifierConfig, "verifier", "Verifier", SUMMARY
     config: TrainVerifierConfig
 
-    def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> dict[str, Any]:
+    def keep(self, trainer: CrossEncoderTrainer, folder: Path) -> None:
         model: Any = self.context.accelerator.unwrap_model(trainer.model)
         config = self.config.network
         whole = merged(model, config) if config.rank else model
         whole.save_pretrained(str(folder), create_model_card=False)
         write_tuned(folder, TunedRecord("verifier", KIND, base_record(config.base), asdict(config)))
-        count = sum(p.numel() for p in whole.parameters())
-        return {"encoder": config.base, "parameters": count, "loss": self.config.ranking.loss}
 
     @cached_property
     def model(self) -> CrossEncoder:
@@ -84,7 +79,7 @@ class VerifierTraining(RowsTraining):
         torch.cuda.empty_cache()  # of the trainer
         return load_cross_encoder(self.best, str(self.context.accelerator.device))
 
-    def trainer(self, folder: Path, callback: RunCallback) -> CrossEncoderTrainer:
+    def trainer(self, folder: Path) -> CrossEncoderTrainer:
         """Return sentence-transformers' Trainer with its data. Raises DataError where no list teaches anything."""
         from datasets import Dataset, interleave_datasets
 
@@ -100,14 +95,13 @@ class VerifierTraining(RowsTraining):
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
         samples = [s for _, row in self.named_rows("validation") if (s := ranking_sample(row))]
-        metric, own = f"eval_{config.metric}" if samples else None, {"ddp_find_unused_parameters": False}
+        metric, own = f"eval_ndcg@{TOP}" if samples else None, {"ddp_find_unused_parameters": False}
         return CrossEncoderTrainer(
             model,
-            arguments(CrossEncoderTrainingArguments, folder, config.seed, metric, own, config.trainer),
+            arguments(CrossEncoderTrainingArguments, folder, config, metric, own),
             train_dataset=data,
             loss=LOSSES[config.ranking.loss](model, mini_batch_size=-1),
             evaluator=CrossEncoderRerankingEvaluator(samples, at_k=TOP, write_csv=False) if samples else None,
-            callbacks=callbacks_of(callback, config.patience, bool(samples)),
         )
 
     def _scored(self, part: str) -> list[dict[str, Any]]:
@@ -188,14 +182,14 @@ def ranking_sample(row: VerifierRow) -> dict[str, Any] | None:
 
 def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
     """Return query, documents (positives first) and their labels; None where a list lacks positives or negatives."""
-    positives = [p.passage for p in row.passages if p.id in row.selected][: config.max_pairs - 1]
+    pairs, labels = judged(row)
+    positives = np.flatnonzero(labels)[: config.max_pairs - 1]
     count = min(config.negatives * len(positives), config.max_pairs - len(positives))
-    negatives = [p.passage for p in row.passages if p.id not in row.selected][:count]
-    if not positives or not negatives:
+    negatives = np.flatnonzero(~labels)[:count]
+    if not (len(positives) and len(negatives)):
         return None
-    pairs = pairs_of(row.question, row.chain, [*positives, *negatives])
-    labels = [1.0] * len(positives) + [0.0] * len(negatives)
-    return {"query": pairs[0][0], "docs": [text for _, text in pairs], "labels": labels}
+    docs = [pairs[i][1] for i in (*positives, *negatives)]
+    return {"query": pairs[0][0], "docs": docs, "labels": [1.0] * len(positives) + [0.0] * len(negatives)}
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:

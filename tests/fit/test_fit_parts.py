@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +10,11 @@ from accelerate import Accelerator
 import gnnrag
 from gnnrag.errors import ConfigError
 from gnnrag.run.rundir import seen_hash
-from gnnrag.training.base import RunContext, train
+from gnnrag.training.base import RunContext, means, train
 from gnnrag.training.config import FoldConfig, Parts, split_questions
-from gnnrag.training.gnn import GNNSet, GNNTraining
-from gnnrag.training.reader import ReaderTraining
-from gnnrag.training.reader_data import ReaderSet, ReaderSetConfig
-from gnnrag.training.report import means
-from gnnrag.training.row_sets import RowSet, VerifierRowsConfig
-from gnnrag.training.verifier import VerifierTraining
+from gnnrag.training.gnn import GNNSet
+from gnnrag.training.reader import ReaderSet, ReaderSetConfig
+from gnnrag.training.sets import RowSet, VerifierRowsConfig
 from gnnrag.types import Question
 
 IDS = [f"question-{i}" for i in range(2000)]
@@ -75,17 +71,11 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = ReaderSetConfig()
-    corpus = GNNSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
-    settings: Any = SimpleNamespace(folds=folds)
+    corpus = GNNSet("toy", own, data, None, (), SimpleNamespace(stage="retrieval"))  # type: ignore[arg-type]
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
-    reader = ReaderSet("toy", own, data, *[None, None])  # type: ignore[arg-type]
-    training: Any = partial(SimpleNamespace, config=settings, fold=0)
-    for parts in (
-        GNNTraining.divide(training(sets={"toy": corpus}))["toy"],
-        VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
-        ReaderTraining.divide(training(sets={"toy": reader}))["toy"],
-    ):
-        assert len(sides(parts, *pair)) == 1
+    reader = ReaderSet("toy", own, data, None, (), None)  # type: ignore[arg-type]
+    for one in (corpus, verifier, reader):
+        assert len(sides(one.divide(folds, 0), *pair)) == 1
 
 
 def test_a_fold_that_there_is_not_is_refused() -> None:

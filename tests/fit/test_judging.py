@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.training.report import promotion_metrics
+from gnnrag.training.base import promotion_metrics
 from gnnrag.training.verifier import learn_selection
 
 

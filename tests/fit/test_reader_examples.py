@@ -12,9 +12,9 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.comparing import clean
-from gnnrag.roles.tuned.span_items import window_maker
+from gnnrag.roles.tuned.span_items import WindowMaker
 from gnnrag.training.config import FoldConfig
-from gnnrag.training.reader_data import (
+from gnnrag.training.reader import (
     ReaderQuestion,
     ReaderSet,
     ReaderSetConfig,
@@ -60,7 +60,7 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)))
 def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
-    asked, maker = QUESTIONS[number], window_maker(network_config(tmp_path))
+    asked, maker = QUESTIONS[number], WindowMaker(network_config(tmp_path))
     example = make_example(asked, PASSAGES, maker)
     wanted = {normalise_answer(a) for a in asked.answers}
     spans = [example.item.candidate(tuple(row)) for row in example.spans.tolist()]
@@ -74,7 +74,7 @@ def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) 
 
 
 def test_the_encoder_learns_from_windows_with_the_answer_and_some_without(tmp_path: Path) -> None:
-    maker = window_maker(network_config(tmp_path))
+    maker = WindowMaker(network_config(tmp_path))
     asked = ReaderQuestion("Where was she born?", ("Missolonghi",), ("b",), ("b",))
     example = make_example(asked, PASSAGES, maker)
     assert example.beside == {2}  # its title and text have the word, but are no evidence
@@ -89,7 +89,7 @@ def test_what_is_left_out_must_exist() -> None:
     own = ReaderSetConfig(leave_out=["q0", "p1"])
     opened: Any = SimpleNamespace(passages=[], questions=[Question("q0", "?", ("x",))])
     with pytest.raises(ConfigError, match=r"sets\.toy\.leave_out.*'p1'"):
-        ReaderSet("toy", own, opened, *[None, None]).divide(FoldConfig(), None)  # type: ignore[arg-type]
+        ReaderSet("toy", own, opened, None, (), None).divide(FoldConfig(), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [{"held_out": 10}, {"halved": "a"}])
@@ -98,7 +98,7 @@ def test_articles_train_validate_or_report_as_a_whole(config: dict[str, Any]) ->
     questions = [Question(f"q{i}", f"{i}?", ("x",), gold=(f"p{i}",)) for i in range(80)]
     own = ReaderSetConfig(**config, use="train", leave_out=["q0"], spare=5, validated=7)
     opened: Any = SimpleNamespace(passages=passages, questions=questions)
-    parts = ReaderSet("toy", own, opened, *[None, None]).divide(FoldConfig(report=None, validation=0.0), None)  # type: ignore[arg-type]
+    parts = ReaderSet("toy", own, opened, None, (), None).divide(FoldConfig(report=None, validation=0.0), None)  # type: ignore[arg-type]
     articles = [{int(id_[1:]) // 2 for id_ in ids} for ids in (parts.train, parts.validation, parts.report)]
     assert sum(map(len, articles)) == len(set.union(*articles)), "no article is in two parts"
     assert len(parts.validation) == 7 and "q0" not in (*parts.train, *parts.report)

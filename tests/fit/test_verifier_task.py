@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.training.row_sets import VerifierRowsConfig, read_set
 from gnnrag.training.rows import VerifierRow
+from gnnrag.training.sets import VerifierRowsConfig, read_set
 from gnnrag.training.verifier import RankingConfig, list_of
 from tests.helpers.toy_verifier import make_rows
 

@@ -12,8 +12,8 @@ from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, TripleQuery, rank_of, whole_graph
 from gnnrag.graphs.messages import MessageGraph
+from gnnrag.training.base import means
 from gnnrag.training.networks import deal
-from gnnrag.training.report import means
 from tests.helpers.gfm import TRIPLES, golden_batch, golden_model
 from tests.helpers.trainings import batches
 

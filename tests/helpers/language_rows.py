@@ -121,9 +121,8 @@ def thoughts_training(config: Any, fold: int | None) -> Any:
     from accelerate import Accelerator
 
     from gnnrag.training.base import RunContext
-    from gnnrag.training.language.train import ThoughtsCausalTraining
-    from gnnrag.training.row_sets import RowSet, read_set
+    from gnnrag.training.language import ThoughtsCausalTraining
+    from gnnrag.training.sets import read_set
 
-    rows, texts, fingerprint = read_set("toy", config.sets["toy"], ThoughtsRow)
-    sets = {"toy": RowSet(config.sets["toy"], tuple(rows), texts, fingerprint)}
+    sets = {"toy": read_set("toy", config.sets["toy"], ThoughtsRow)}
     return ThoughtsCausalTraining(config, (sets, {"toy": Letters()}), fold, RunContext(Accelerator(cpu=True)))

@@ -10,7 +10,7 @@ import torch
 from gnnrag.index.index import Index, build_index
 from gnnrag.index_config import EmbedderConfig
 from gnnrag.roles.tuned.checkpoint import save_trained
-from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder
+from gnnrag.roles.tuned.thoughts import NextHopConfig, NextHopEncoder
 from tests.helpers.indexes import HASH
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from gnnrag.roles.tuned.checkpoint import save_trained
-from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, make_item, window_maker
+from gnnrag.roles.tuned.span_items import SpanItem, SpanReaderConfig, WindowMaker, make_item
 from gnnrag.roles.tuned.span_network import SpanReader
-from gnnrag.training.reader_data import ReaderQuestion
+from gnnrag.training.reader import ReaderQuestion
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder
 
@@ -46,7 +46,7 @@ def network_config(folder: Path, **more: Any) -> SpanReaderConfig:
 
 def item_of(config: SpanReaderConfig, question: str, passages: Sequence[Passage]) -> SpanItem:
     """Return the item of a question for a network."""
-    return make_item(question, passages, window_maker(config))
+    return make_item(question, passages, WindowMaker(config))
 
 
 def make_reader(config: SpanReaderConfig, seed: int = 0) -> SpanReader:

@@ -14,7 +14,7 @@ from gnnrag.index_config import EmbedderConfig
 from gnnrag.networks import compiled, model_folder
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import opened
-from gnnrag.roles.tuned.span_items import make_item, padded, window_maker
+from gnnrag.roles.tuned.span_items import WindowMaker, make_item, padded
 from gnnrag.roles.tuned.span_network import SpanReader
 from tests.helpers.indexes import REPOSITORY, SHARED, environment
 
@@ -99,7 +99,7 @@ def test_neither_embedding_nor_reading_needs_torch():
         "from gnnrag.index.embedder import make_embedder; from gnnrag.roles.tuned import reader, span_items\n"
         "make_embedder(EmbedderConfig(backend='openvino')).encode(['x'])\n"
         f"network = reader.opened(Path({str(FOLDER)!r}), '', None, 'cpu')\n"
-        "span_items.window_maker(network.config).windows('x', ['x'], ['x'], ['x'])\n"
+        "span_items.WindowMaker(network.config).windows('x', ['x'], ['x'], ['x'])\n"
         "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'spacy') if m in sys.modules])"
     )
     done = subprocess.run(
@@ -116,7 +116,7 @@ def test_the_span_reader_reads_by_openvino_as_by_torch(monkeypatch, tmp_path):
     model.config.precision = "f32"
     by_openvino = compiled(lambda: (model, model.logits), "x", "f32")
     passages = load_passages(REPOSITORY / "data" / "sample").passages[:4]
-    for window in make_item("Who founded the museum?", passages, window_maker(model.config)).windows:
+    for window in make_item("Who founded the museum?", passages, WindowMaker(model.config)).windows:
         tokens, mask = padded([window], 0, rows=2)
         np.testing.assert_allclose(by_openvino(tokens, mask)[0], model.read(tokens, mask)[0], atol=1e-4)
 

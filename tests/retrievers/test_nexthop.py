@@ -85,7 +85,7 @@ def test_vectors_do_not_depend_on_what_shares_a_pass(
     asked = [("Who was born in Tromso?", chain) for chain in ((), (0,), (1, 2), (2, 0), (1,))]
     encoder = opened(index, place).encoder
     together = encoder.vectors(asked)
-    monkeypatch.setattr("gnnrag.roles.tuned.encoder.ROWS", (1, 1))
+    monkeypatch.setattr("gnnrag.roles.tuned.thoughts.ROWS", (1, 1))
     np.testing.assert_allclose(encoder.vectors(asked), together, atol=1e-5)
 
 

@@ -17,9 +17,8 @@ from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import OfflineReader, TunedReader, _is_beside_the_point
-from gnnrag.roles.tuned.span_items import make_item, read_alone, window_maker
+from gnnrag.roles.tuned.span_items import WindowMaker, make_item, read_alone, signals
 from gnnrag.roles.tuned.span_network import SpanReader
-from gnnrag.roles.tuned.sureness import signals
 from gnnrag.run.rundir import read_seen
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -186,7 +185,7 @@ def test_the_cosine_of_question_and_passage_counts_where_the_embedder_is_that_of
 
 def test_what_the_question_is_about_is_looked_for_in_sentence_and_passage(path: Path) -> None:
     model = load_trained(path, read_tuned(path, "reader", ["span"]), SpanReader, base_of(path))
-    maker = window_maker(model.config)
+    maker = WindowMaker(model.config)
 
     def told(question: str) -> dict[str, float]:
         item = make_item(question, PASSAGES[1:2], maker)

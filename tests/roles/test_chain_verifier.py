@@ -16,9 +16,16 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading, VerifierInput
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, NextHopScores, expansion_features, search
-from gnnrag.roles.tuned.encoder import NextHop
+from gnnrag.roles.tuned.chain_verifier import (
+    CONDITIONAL,
+    ChainConfig,
+    ChainReading,
+    ChainScorer,
+    NextHopScores,
+    expansion_features,
+    search,
+)
+from gnnrag.roles.tuned.thoughts import NextHop
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -37,7 +44,8 @@ POOL = (
 
 
 def reading(question: str = QUESTION, pool: tuple[Passage, ...] = POOL) -> ChainReading:
-    return ChainReading(VerifierInput(question, "", pool, [1.0 - 0.1 * i for i in range(len(pool))]))
+    scores = tuple(1.0 - 0.1 * i for i in range(len(pool)))
+    return ChainReading(VerifierTask(Question("q", question), Chain(""), pool, scores))
 
 
 def feature(values: np.ndarray, name: str) -> list[float]:

@@ -22,8 +22,7 @@ from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
-from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, QueryTokens
-from gnnrag.roles.tuned.thoughts import TunedThoughts, VectorThoughts
+from gnnrag.roles.tuned.thoughts import ENCODER, NextHop, NextHopConfig, QueryTokens, TunedThoughts, VectorThoughts
 from gnnrag.run.evaluate import check_fit
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
@@ -146,6 +145,6 @@ def test_that_is_found_before_an_index_is_built() -> None:
 
 def test_what_ships_is_small_and_made_for_the_embedded_base() -> None:
     encoder = shipped_folder("thoughts")
-    record = read_tuned(encoder, "thoughts", (KIND,))
+    record = read_tuned(encoder, "thoughts", (ENCODER,))
     assert record.base == {"name": "embedded", "weights": EMBEDDED_SHA256}
     assert sum(path.stat().st_size for path in encoder.iterdir()) < 3_000_000

@@ -14,7 +14,7 @@ from gnnrag.index.index import Index
 from gnnrag.parts import build
 from gnnrag.roles.tuned import checkpoint
 from gnnrag.session import Session
-from gnnrag.training.language.data import task_of
+from gnnrag.training.language_rows import task_of
 from tests.helpers.language_rows import thoughts_row, verifier_row
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_verifier

@@ -11,7 +11,7 @@ from gnnrag.config import DataConfig
 from gnnrag.index_config import EmbedderConfig, IndexConfig
 from gnnrag.run.rundir import seen_hash, seen_in
 from gnnrag.training.config import SetConfig
-from gnnrag.training.gnn import TrainGNNConfig, open_corpus
+from gnnrag.training.gnn import GNNTraining, TrainGNNConfig
 from gnnrag.types import no_progress
 
 PASSAGES = (
@@ -39,7 +39,7 @@ def test_a_set_is_loaded_as_its_data_settings_say(tmp_path: Path) -> None:
     index = IndexConfig(embedder=EmbedderConfig("hash"), path=str(tmp_path / "index"))
     index.text.language = "blank:en"
     settings = TrainGNNConfig(sets={"books": SetConfig(data=data, index=index)})
-    opened = open_corpus("books", settings, no_progress)
+    opened = GNNTraining.open(settings, no_progress)["books"]
     assert len(opened.data.questions) == 1
     assert [p.id for p in opened.index.passages] == ["b0", "b1"] and not any(p.title for p in opened.index.passages)
 

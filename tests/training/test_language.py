@@ -14,7 +14,7 @@ import torch
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 
-from gnnrag.config import TrackingConfig, load_config, read_yaml
+from gnnrag.config import load_config, read_yaml
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.llm.base import Backend, Message
 from gnnrag.llm.local import encode
@@ -22,17 +22,24 @@ from gnnrag.parts import from_settings, set_up
 from gnnrag.roles.base import Verdict
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
-from gnnrag.run.tracking import Tracker
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
-from gnnrag.training.base import chosen_training
-from gnnrag.training.hf_trainer import RunCallback, arguments
-from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, reply_of, task_of
-from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
-from gnnrag.training.language.train import TRAINERS, LanguageTraining
+from gnnrag.training.base import arguments, chosen_training
+from gnnrag.training.language import TRAINERS, LanguageTraining
+from gnnrag.training.language_rows import (
+    Examples,
+    TrainLanguageConfig,
+    asked,
+    check_language,
+    reply_of,
+    reply_pairs,
+    reward,
+    task_of,
+    verdict_scores,
+)
 from gnnrag.training.networks import DEFAULTS
-from gnnrag.training.row_sets import RowsConfig, read_set
 from gnnrag.training.rows import ThoughtsRow
+from gnnrag.training.sets import RowsConfig, read_set
 from tests.helpers.language_rows import (
     Letters,
     rival_row,
@@ -98,8 +105,7 @@ def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any
     dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
     config = load_config(TrainLanguageConfig, None, dots)
     training = thoughts_training(config, 0)
-    callback = RunCallback(folder / "run", training.context, Tracker(TrackingConfig(), folder, "train", {}))
-    return training.trainer(folder / "checkpoints", callback), training.chats
+    return training.trainer(folder / "checkpoints"), training.chats
 
 
 def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
@@ -144,7 +150,7 @@ def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> 
 
 def test_a_row_stands_in_one_file(tmp_path: Path) -> None:
     path = str(write_rows(tmp_path, "thoughts", 1))
-    assert len(read_set("toy", RowsConfig([path]), ThoughtsRow)[0]) == 1
+    assert len(read_set("toy", RowsConfig([path]), ThoughtsRow).examples) == 1
     with pytest.raises(DataError, match="two of the files have a row of the same id"):
         read_set("toy", RowsConfig([path, path]), ThoughtsRow)
 
@@ -188,7 +194,7 @@ def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_p
     ],
 )
 def test_a_reply_is_worth_what_it_finds(reply: str, is_whole: bool, worth: float) -> None:
-    assert reward(thoughts_row(0), reply, is_whole, Letters(), -0.1) == pytest.approx(worth)  # type: ignore[arg-type]
+    assert reward(thoughts_row(0), reply, is_whole, Letters()) == pytest.approx(worth)  # type: ignore[arg-type]
 
 
 def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
@@ -237,7 +243,7 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
         check_language(config, cls.role)
         assert from_settings(LoraConfig, config.lora).target_modules is None
         kind, own = TRAINERS[config.stage][1], {"save_strategy": "steps"}
-    assert arguments(kind, Path("runs"), 0, "loss", own, config.trainer).max_steps > 0
+    assert arguments(kind, Path("runs"), config, "loss", own).max_steps > 0
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import DataError
-from gnnrag.training.language.data import reply_of
+from gnnrag.training.language_rows import reply_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from training.make_rows import main
 

@@ -12,7 +12,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluate import Pipeline
-from gnnrag.training.language.data import reply_of
+from gnnrag.training.language_rows import reply_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
 from gnnrag.training.traces import Decision, KeepConfig, decisions_of, thoughts_of, verdict_on
 from gnnrag.types import GoldHop, Query, Question

@@ -16,8 +16,7 @@ from gnnrag.roles.reader import PromptedReader
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.session import Session
-from gnnrag.training.language.data import reply_of, task_of
-from gnnrag.training.language.scoring import answer_scores
+from gnnrag.training.language_rows import answer_scores, reply_of, task_of
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import make_tiny_model

@@ -12,9 +12,9 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.io import WEIGHTS, load_tensors, read_json, write_json
+from gnnrag.training.base import newest_checkpoint
 from gnnrag.training.composing import PER_FACT, Fact, compose, facts_of, worded
 from gnnrag.training.encoder import draw_chain
-from gnnrag.training.hf_trainer import newest_checkpoint
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of

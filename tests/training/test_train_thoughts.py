@@ -16,10 +16,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message, Request
 from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.training.base import train
-from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
-from gnnrag.training.language.data import TrainLanguageConfig
-from gnnrag.training.language.train import ThoughtsCausalTraining
+from gnnrag.training.base import RunCallback, newest_checkpoint, train
+from gnnrag.training.language import ThoughtsCausalTraining
+from gnnrag.training.language_rows import TrainLanguageConfig
 from tests.helpers.language_rows import settings, thoughts_training
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.trainings import reported, rows_of

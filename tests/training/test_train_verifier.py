@@ -11,7 +11,7 @@ import pytest
 from gnnrag.cli.app import run
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.verifier import load_cross_encoder, pairs_of, scores_of
-from gnnrag.training.hf_trainer import newest_checkpoint
+from gnnrag.training.base import newest_checkpoint
 from tests.helpers.language_rows import settings
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows

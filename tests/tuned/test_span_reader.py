@@ -15,6 +15,7 @@ from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned, trained
 from gnnrag.roles.tuned.span_items import (
     Candidate,
     SpanItem,
+    WindowMaker,
     kind_of,
     likely_spans,
     padded,
@@ -22,11 +23,9 @@ from gnnrag.roles.tuned.span_items import (
     read_alone,
     read_item,
     token_range,
-    window_maker,
 )
 from gnnrag.roles.tuned.span_network import SpanReader, over_all, relative_logits
-from gnnrag.training.reader import span_loss
-from gnnrag.training.reader_data import make_example
+from gnnrag.training.reader import make_example, span_loss
 from gnnrag.types import Passage
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_of, make_reader, make_span, network_config
@@ -42,14 +41,14 @@ def shown(*ids: str) -> list[Passage]:
 
 
 def test_a_tokenizer_without_marks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = SimpleNamespace(cls_token=None, bos_token=None, sep_token="</s>", eos_token=None)
+    bare = SimpleNamespace(cls_token=None, bos_token=None, sep_token="</s>", eos_token=None, pad_token=None)
     monkeypatch.setattr(span_items, "load_tokenizer", lambda base: bare)
     with pytest.raises(ConfigError, match=r"network\.base"):
-        window_maker(span_items.SpanReaderConfig("bare"))
+        WindowMaker(span_items.SpanReaderConfig("bare"))
 
 
 def test_a_window_knows_which_characters_its_tokens_cover(folder: Path) -> None:
-    maker = window_maker(network_config(folder, question_tokens=8, bridge_tokens=6, text_tokens=16))
+    maker = WindowMaker(network_config(folder, question_tokens=8, bridge_tokens=6, text_tokens=16))
     text = PASSAGES[1].text
     windows = maker.windows("Where did he die?", ["Lord Byron"], [text], ["Ada Lovelace: Her father was Lord Byron."])
     assert len(windows) > 1 and {w.passage for w in windows} == {0}  # the text is longer than one window
@@ -74,7 +73,7 @@ def place(item: SpanItem, passage: int, words: str) -> tuple[int, int, int]:
 def test_a_passage_is_read_with_the_sentence_that_leads_to_it(folder: Path) -> None:
     config = network_config(folder)
     (_, window) = item_of(config, QUESTIONS[0].text, shown("a", "b")).windows
-    bridge = window_maker(config).tokenizer.decode(window.ids, skip_special_tokens=False)
+    bridge = WindowMaker(config).tokenizer.decode(window.ids, skip_special_tokens=False)
     assert "father" in bridge.split("[SEP]")[1].replace(" ", "")
 
 
@@ -133,7 +132,7 @@ def test_what_is_found_is_that_of_an_item_alone(folder: Path) -> None:
 
 
 def test_the_span_loss_is_that_of_each_window_and_of_all_together(folder: Path) -> None:
-    example = make_example(QUESTIONS[0], shown("a", "b"), window_maker(network_config(folder)))
+    example = make_example(QUESTIONS[0], shown("a", "b"), WindowMaker(network_config(folder)))
     windows = example.item.windows
     assert {*example.spans[:, 0].tolist()} == {1}
     torch.manual_seed(0)

@@ -1,14 +1,17 @@
 """The verifier that scores chains: each passage is judged beside those that were taken before it.
 
 After Beam Retrieval (Zhang et al., 2024, arXiv 2308.08973), section 3: hypotheses grow passage by passage and compete
-in a beam. Here a hypothesis is a set, its score the sum of log-softmax values over the pool, and a small network on
-features of question, chain and candidate (`gnnrag.roles.tuned.chain_features`) takes the cross-encoder's place. What
+in a beam. Here a hypothesis is a set, whose order does not count, its score the sum of log-softmax values over the
+pool, and a small network on features of words, of question, chain and candidate, takes the cross-encoder's place. What
 the next-hop encoder expects after a passage of the chain is added with a weight of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -22,15 +25,242 @@ from gnnrag.batching import Worker
 from gnnrag.index.index import Index
 from gnnrag.io import digest
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading, VerifierInput
 from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained
-from gnnrag.roles.tuned.encoder import NextHop, fits
+from gnnrag.roles.tuned.thoughts import NextHop, fits
 from gnnrag.session import Session
+from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
+from gnnrag.types import Passage
 
 CHAIN = "chain"
 _FAR = 5.0  # standard deviations at which a feature is clipped: other corpora have other extremes
+_STEM = 5  # letters by which two words count as one: `directed`, `director`
+_WINDOW = 10  # words on either side of a mention that tell why it is mentioned
+_NAME = re.compile(r"\b[^\W\d_a-z][\w'’-]+")  # a word that begins with a capital
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+_PHRASE = re.compile(r"[^\W\d_a-z][\w'’.-]*(?:\s+(?:(?:of|the|de|and)\s+)*[^\W\d_a-z][\w'’.-]*)*|\d[\d,.]+\d")
+LONG = 3  # chains of so many passages, and longer ones, share one feature
+STATIC = (  # each in [0, 1]
+    *("score", "rank", "first_ranks"),  # of the pool, spread over [0, 1]; two scales of the place in it
+    *("cosine", "cosine_spread", "cosine_rank"),
+    *("in_question", "title_words"),  # the question has the title; share of the title's words that it has
+    *("in_chain", "support"),  # the chain has the title, or names the passage
+    *("named", "named_by_anchor"),  # a passage mentions it; an anchor does: one whose title the question has
+    *("reason", "anchor_reason"),  # the share of the question's words near such a mention: `directed by`
+    *("names_anchor", "back_reason"),  # it mentions an anchor
+    "title_explained",  # share of the title that the question or a start's text has: `South Korea at the Olympics`
+    *("carried", "carried_and_asked"),  # rarity of the rarest name that it shares with a start
+    "anchors",  # how many there are
+    "two_hops",  # two mentions lead to it from an anchor, and no less
+    *("question_cover", "rest_cover", "chain_cover", "best_sentence"),  # shares of words, each by its rarity
+    "twin",  # a better-ranked passage has the same title: a namesake, or another part of the same article
+    "qualified",  # the title's qualifier is a word of the question: `(film)`
+    "length",
+)
+CONDITIONAL = (
+    *("start", "one", "two", "more"),  # length of the chain
+    "open",  # share of the question's rare words that the chain lacks
+    *("gain", "gain_of_open", "sentence_gain", "sentence_gain_of_open"),  # what of that the candidate has
+    *("mention", "reason", "back_mention", "back_reason"),  # titles that one names in the text of the other
+    *("name", "names", "sentence_name", "back_name"),  # names that the question lacks and both have
+    "name_and_gain",
+    *("phrases_open", "phrase_gain", "phrase_gain_of_open", "phrases"),  # the question's names, such as `Corey Taylor`
+    *("linked_sentence", "linked_by_sentence"),  # one sentence has a name of the chain's and what is left open
+    "title_explained",  # share of the candidate's title that the question and the chain have
+    "same_title",
+)
 
 
+class ChainReading:
+    """A pool of n passages, read once for the features of all chains of its passages.
+
+    `cosines` are those of the question and each passage, empty where they are not known. Words are stems; `static` has
+    the features that do not depend on a chain, (n, len(STATIC)) float32.
+    """
+
+    def __init__(self, task: VerifierTask, cosines: Sequence[float] = ()) -> None:
+        passages, self.count = task.passages, len(task.passages)
+        self._texts = [words(p.text) for p in passages]
+        self._titles = [words(drop_qualifier(p.title)) for p in passages]
+        self._padded = [_padded([*words(p.title), *text]) for p, text in zip(passages, self._texts, strict=True)]
+        asked = words(task.question.text)
+        question, chain = stems_of(asked), stems_of(words(task.chain.text))
+        stems = [stems_of(text.split()) for text in self._padded]
+        frequency = Counter(stem for mine in stems for stem in mine)
+        names = [_names(f"{p.title}. {p.text}") - question for p in passages]
+        titles = [stems_of(title) for title in self._titles]
+        # A name that one passage alone has leads nowhere.
+        shared = {name for mine in names for name in mine if frequency[name] > 1}
+        words_read = sorted(shared.union(question, chain, *titles))
+        self._columns = {stem: column for column, stem in enumerate(words_read)}
+        self._rarest = math.log(1 + self.count)
+        self._rarity = np.array([math.log(1 + self.count / frequency.get(stem, 1)) for stem in words_read])
+        sentences = [[stems_of(words(s)) for s in _SENTENCE.split(p.text)] for p in passages]
+        self._has = self._table(stems)  # (n, words): the passage has the word
+        self._sentences = self._table([sentence for mine in sentences for sentence in mine])
+        self._starts = np.cumsum([0, *map(len, sentences[:-1])])[: self.count]  # each passage's first sentence
+        self._asked = self._table([question])[0]
+        self._anchors = np.array([bool(t) and _padded(t) in _padded(asked) for t in self._titles], dtype=bool)
+        known = {w for t, inside in zip(self._titles, self._anchors, strict=True) if inside for w in t}
+        self._rest = self._table([stems_of([w for w in asked if w not in known]) or question])[0]
+        self._title = self._table(titles)
+        self._weights = _shares(self._asked * self._rarity)
+        self._read_mentions()
+        self._read_names(names, passages)
+        phrases = [words(phrase) for phrase in _PHRASE.findall(task.question.text)]
+        wanted = sorted({_padded(p) for p in phrases if p and p[0] not in FUNCTION_WORDS})
+        self._phrases = np.array([[p in text for p in wanted] for text in self._padded], dtype=float)
+        self._phrases = self._phrases.reshape(self.count, len(wanted))
+        weights = np.log1p(self.count / np.maximum(self._phrases.sum(0), 1.0))
+        self._phrase_weights = weights / (weights.sum() or 1.0)
+        self._title_shares = _shares(self._title * self._rarity)
+        self._same = np.array([[bool(t) and t == other for other in self._titles] for t in self._titles], dtype=float)
+        self.static = self._static(task, cosines, asked, self._table([chain])[0])
+
+    def _table(self, sets: Sequence[Collection[str]]) -> np.ndarray:
+        """Return 1.0 where a set has a word, else 0.0. Shape (sets, words)."""
+        table = np.zeros((len(sets), len(self._columns)))
+        for row, stems in zip(table, sets, strict=True):
+            row[[self._columns[stem] for stem in stems if stem in self._columns]] = 1.0
+        return table
+
+    def _cover(self, wanted: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """Return the share of the wanted words, (words,), that each row of a table has, each by its rarity."""
+        return table @ _shares(wanted * self._rarity)
+
+    def _best(self, values: np.ndarray) -> np.ndarray:
+        """Return the largest value of each passage's sentences. Shape (n,)."""
+        return np.maximum.reduceat(values, self._starts) if self.count else np.zeros(0)
+
+    def _read_mentions(self) -> None:
+        """Find where passage a mentions the title of b, which is not its own, and the question's words near it."""
+        self._mention, self._reason = np.zeros((self.count, self.count)), np.zeros((self.count, self.count))
+        for b, title in enumerate(self._titles):
+            for a in range(self.count) if _can_be_told(title) else ():
+                if title == self._titles[a] or _padded(title) not in self._padded[a]:
+                    continue
+                self._mention[a, b], text, size = 1.0, self._texts[a], len(title)
+                places = [i for i in range(len(text) - size + 1) if text[i : i + size] == title]
+                near = [text[max(i - _WINDOW, 0) : i] + text[i + size : i + size + _WINDOW] for i in places]
+                self._reason[a, b] = self._cover(self._rest, self._table([*map(stems_of, near)])).max(initial=0.0)
+
+    def _read_names(self, names: Sequence[frozenset[str]], passages: Sequence[Passage]) -> None:
+        """Compare names, by their rarity; also those of each passage's best sentence, with most of what is asked."""
+        texts = [sentence for p in passages for sentence in _SENTENCE.split(p.text)]
+        asks = np.split(self._sentences @ (self._rest * self._weights), self._starts[1:])
+        best = [int(start) + int(np.argmax(values)) for start, values in zip(self._starts, asks, strict=False)]
+        every = self._table(names) * (self._has.sum(0) > 1)
+        of_best = every * self._table([_names(texts[place]) for place in best])
+        self._rare = self._rarity / (self._rarest or 1.0)
+        self._names, self._best_names = every, of_best
+        self._name, self._sentence_name = self._rarest_shared(every), self._rarest_shared(of_best)
+        self._common = np.tanh((every * self._rare) @ self._has.T / 3.0)
+
+    def _rarest_shared(self, table: np.ndarray) -> np.ndarray:
+        """Return how rare the rarest word is that each row of a table shares with each passage. Shape (rows, n)."""
+        rows = [(self._has * row).max(1, initial=0.0) for row in table * self._rare]
+        return np.array(rows).reshape(len(table), self.count)
+
+    def _static(
+        self, task: VerifierTask, cosines: Sequence[float], asked: Sequence[str], chain: np.ndarray
+    ) -> np.ndarray:
+        n, titles, anchors = self.count, self._titles, self._anchors
+        places = np.arange(n)
+        head = 1.0 / (1.0 + places)
+        cosine_rank = np.zeros(n)
+        if len(cosines):
+            cosine_rank[np.argsort(-np.asarray(cosines, dtype=np.float64), kind="stable")] = head
+        starts = np.flatnonzero(anchors) if anchors.any() else places[:2]
+        texts = [task.passages[start].text for start in starts]
+        read = np.maximum(self._table([stems_of(words(text)) for text in texts]), self._asked)
+        carried = self._table([_names(text) for text in texts]) * (1.0 - self._asked)
+        is_self = starts[:, None] == places
+        explained = (read @ self._title.T) / np.maximum(self._title.sum(1), 1.0)
+        leads = self._rarest_shared(carried)
+        explained, leads = (np.where(is_self, 0.0, values).max(0, initial=0.0) for values in (explained, leads))
+        best_sentence = self._best(self._cover(self._rest, self._sentences))
+        near = (anchors @ self._mention > 0) & ~anchors
+        wanted, named = {*asked}, _padded(words(task.chain.text))
+        extra = [{*words(p.title)[len(t) :]} - FUNCTION_WORDS for p, t in zip(task.passages, titles, strict=True)]
+        columns = [
+            _spread(task.scores, n), 1.0 - np.log1p(places) / math.log(1 + max(n, 50)), head,
+            np.asarray(cosines) if len(cosines) else np.zeros(n), _spread(cosines, n), cosine_rank,
+            anchors, [sum(w in asked for w in t) / max(len(t), 1) for t in titles],
+            [bool(t) and _padded(t) in named for t in titles], [p.id in task.chain.support for p in task.passages],
+            (self._mention * head[:, None]).max(0, initial=0.0), self._mention[anchors].max(0, initial=0.0),
+            self._reason.max(0, initial=0.0), self._reason[anchors].max(0, initial=0.0),
+            self._mention[:, anchors].max(1, initial=0.0), self._reason[:, anchors].max(1, initial=0.0),
+            explained, leads, leads * best_sentence,
+            np.full(n, min(1.0, anchors.sum() / 4)), (near @ self._mention > 0) & ~anchors & ~near,
+            *(self._cover(wanted_, self._has) for wanted_ in (self._asked, self._rest, chain)), best_sentence,
+            [bool(t) and t in titles[:i] for i, t in enumerate(titles)], [bool(wanted & e) for e in extra],
+            [math.log1p(len(t)) / math.log(512) for t in self._texts],
+        ]  # fmt: skip
+        return np.clip(np.column_stack([np.asarray(c, np.float64) for c in columns]), 0.0, 1.0).astype(np.float32)
+
+    def conditional(self, chain: Sequence[int]) -> np.ndarray:
+        """Return features of all passages given a chain, by places. Shape (n, len(CONDITIONAL)), float32."""
+        held, n = sorted(chain), self.count
+        length = np.zeros((n, LONG + 1))
+        length[:, min(len(held), LONG)] = 1.0
+        known = self._has[held].max(0, initial=0.0)
+        open_ = self._weights * (1.0 - known)
+        left = float(open_.sum())
+        share = 1.0 / max(left, 1e-9)
+        covers = self._sentences @ open_
+        gain, sentence = self._has @ open_, self._best(covers)
+        pairs = [
+            self._mention[held], self._reason[held], self._mention[:, held].T, self._reason[:, held].T,
+            self._name[held], self._common[held], self._sentence_name[held], self._name[:, held].T,
+        ]  # fmt: skip
+        links = [rows.max(0, initial=0.0) for rows in pairs]
+        phrases = self._phrase_weights * (1.0 - self._phrases[held].max(0, initial=0.0))
+        phrase_gain, phrases_left = self._phrases @ phrases, float(phrases.sum())
+        carried = [(names[held].max(0, initial=0.0) * self._rare) for names in (self._names, self._best_names)]
+        columns = [
+            length, np.full(n, left), gain, gain * share, sentence, sentence * share, *links,
+            links[6] * sentence * share,
+            np.full(n, phrases_left), phrase_gain, phrase_gain / max(phrases_left, 1e-9),
+            self._phrases @ self._phrase_weights,
+            *(self._best((self._sentences * row).max(1, initial=0.0) * covers * share) for row in carried),
+            self._title_shares @ np.maximum(self._asked, known), self._same[held].max(0, initial=0.0),
+        ]  # fmt: skip
+        return np.column_stack(columns).astype(np.float32)
+
+
+def _padded(tokens: Sequence[str]) -> str:
+    return f" {' '.join(tokens)} "
+
+
+def stems_of(tokens: Sequence[str]) -> frozenset[str]:
+    """Return the stems of words: their first `_STEM` letters. Function words are left out."""
+    return frozenset(token[:_STEM] for token in tokens if token not in FUNCTION_WORDS)
+
+
+def _names(text: str) -> frozenset[str]:
+    """Return stems of the names in a text."""
+    return stems_of(words(" ".join(_NAME.findall(text))))
+
+
+def _can_be_told(title: Sequence[str]) -> bool:
+    """Whether a title can be told from an everyday word when another text has it."""
+    return len(title) > 1 or bool(title and len(title[0]) > 3 and title[0] not in FUNCTION_WORDS)
+
+
+def _shares(weights: np.ndarray) -> np.ndarray:
+    """Divide weights by their sum in the last axis; zeros stay."""
+    return weights / np.maximum(weights.sum(-1, keepdims=True), 1e-9)
+
+
+def _spread(values: Sequence[float], count: int) -> np.ndarray:
+    """Scale values to [0, 1], the least to 0 and the greatest to 1; (count,) zeros where there are none."""
+    if not len(values):
+        return np.zeros(count)
+    array = np.asarray(values, dtype=np.float64)
+    width = float(array.max() - array.min())
+    return (array - array.min()) / width if width > 0 else np.ones(count)
+
+
+# ------------------------------------------------------------------------------------------------ network, search, role
 @dataclass
 class ChainConfig:
     """The network and its search; a checkpoint names all of it."""
@@ -152,7 +382,4 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
                 following = NextHopScores(self.encoder, self.weight, task.question.text, positions)
             vectors = self.index.passage_vectors[positions]
             cosines = (vectors @ self.index.embedder.encode([task.question.text], is_query=True)[0]).tolist()
-        shown = VerifierInput(
-            task.question.text, task.chain.text, task.passages, task.scores, cosines, frozenset(task.chain.support)
-        )
-        return search(self.model, ChainReading(shown), self.beam, self.length, following)
+        return search(self.model, ChainReading(task, cosines), self.beam, self.length, following)

@@ -37,12 +37,12 @@ from gnnrag.roles.tuned.span_items import (
     SpanItem,
     SpanNetwork,
     SpanReaderConfig,
+    Sureness,
     WindowMaker,
     make_item,
     read_alone,
-    window_maker,
+    signals,
 )
-from gnnrag.roles.tuned.sureness import Sureness, signals
 from gnnrag.session import Session
 from gnnrag.text.descriptions import descriptions
 from gnnrag.text.normalise import words
@@ -106,7 +106,6 @@ class TunedReader(TunedRole):
     # the same where a short answer is wanted: a sentence on something else misleads more than it helps
     min_fit_short: float = 0.7
     max_passages: Annotated[int, Ge(1)] = 10  # passages beyond this are not read
-    batch: Annotated[int, Ge(1)] = 8  # questions read at once
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
@@ -146,7 +145,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         self.sureness = Sureness(**known) if known else None
         self._tables = TableReader(index)
         self._quoter = Quoter(index, settings.max_passages)
-        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, 8)
 
     @cached_property
     def model(self) -> SpanNetwork:
@@ -154,7 +153,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     @cached_property
     def _windows(self) -> WindowMaker:
-        return window_maker(self.model.config)
+        return WindowMaker(self.model.config)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""

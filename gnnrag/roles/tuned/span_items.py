@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import BUCKET
@@ -25,11 +25,8 @@ from gnnrag.roles.tuned.checkpoint import load_tokenizer
 from gnnrag.text.normalise import find_words
 from gnnrag.text.questions import expected_type, question_word
 from gnnrag.text.sentences import beginning, sentence_spans
-from gnnrag.text.support import content_stems
+from gnnrag.text.support import content_stems, said
 from gnnrag.types import Passage
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 _TITLE = 24  # most tokens of a title
 _FLOOR = -30.0  # log-probability; a span below it is no candidate
@@ -117,31 +114,39 @@ class SpanItem:
 class WindowMaker:
     """Cuts texts into token windows; a long text gives several, which overlap by a quarter.
 
-    Args:
-        marks: the control tokens that open a window, end a part of it, and pad it (None: token 0 does).
-        limits: most tokens of the question, the bridge and the text.
+    ConfigError: there is no tokenizer, or it lacks the control tokens that windows need.
     """
 
-    def __init__(self, tokenizer: Tokenizer, marks: tuple[str, str, str | None], limits: tuple[int, int, int]) -> None:
-        self.tokenizer, self.limits = tokenizer, limits
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
+    def __init__(self, config: SpanReaderConfig) -> None:
+        self.config, marks = config, ("[CLS]", "[SEP]", "[PAD]")
+        if config.base == "embedded":  # importing transformers takes seconds, and its file says all
+            self.tokenizer = uncut_tokeniser(released_folder())
+        else:
+            known = load_tokenizer(config.base)
+            marks = known.cls_token or known.bos_token, known.sep_token or known.eos_token, known.pad_token
+            if not all(marks[:2]):
+                raise ConfigError(
+                    f"network.base={config.base!r}: its tokenizer lacks a token that begins a text ([CLS], <s>) or one "
+                    "that ends it ([SEP], </s>), and the windows of a span reader need both"
+                )
+            self.tokenizer = known.backend_tokenizer
+            self.tokenizer.no_padding()
+            self.tokenizer.no_truncation()
         # A text that spells a control token (`[SEP]`) is read as the characters that it is.
-        tokenizer.encode_special_tokens = True
-        ids: Any = [tokenizer.token_to_id(mark) if mark else 0 for mark in marks]
-        self.open, self.close, self.pad = ids
+        self.tokenizer.encode_special_tokens = True
+        self.open, self.close, self.pad = (self.tokenizer.token_to_id(mark) if mark else 0 for mark in marks)
 
     def windows(
         self, question: str, titles: Sequence[str], texts: Sequence[str], bridges: Sequence[str]
     ) -> list[Window]:
         """Return the windows of a question, in the order of its passages; every passage has at least one."""
-        most_question, most_bridge, most_text = self.limits
-        lead = [self.open, *self._ids(question)[:most_question], self.close]
+        c, most_text = self.config, self.config.text_tokens
+        lead = [self.open, *self._ids(question)[: c.question_tokens], self.close]
         found = []
         for number, (title, text, bridge) in enumerate(zip(titles, texts, bridges, strict=True)):
             head = list(lead)
-            if bridge and most_bridge:
-                head += [*self._ids(bridge)[:most_bridge], self.close]
+            if bridge and c.bridge_tokens:
+                head += [*self._ids(bridge)[: c.bridge_tokens], self.close]
             head += self._ids(title + ".")[:_TITLE] if title else []
             encoded = self.tokenizer.encode(text, add_special_tokens=False)
             ids, spans = encoded.ids, np.array(encoded.offsets, np.int32).reshape(-1, 2)
@@ -301,21 +306,6 @@ class SpanNetwork:
     rows: int = 1  # windows of a forward pass; on a CPU, one pass of several is no faster than a pass for each
 
 
-def window_maker(config: SpanReaderConfig) -> WindowMaker:
-    """Return what cuts windows. ConfigError: no tokenizer, or one without the control tokens that windows need."""
-    limits = config.question_tokens, config.bridge_tokens, config.text_tokens
-    if config.base == "embedded":  # importing transformers takes seconds, and its file says all
-        return WindowMaker(uncut_tokeniser(released_folder()), ("[CLS]", "[SEP]", "[PAD]"), limits)
-    known = load_tokenizer(config.base)
-    opening, closing = known.cls_token or known.bos_token, known.sep_token or known.eos_token
-    if not (opening and closing):
-        raise ConfigError(
-            f"network.base={config.base!r}: its tokenizer lacks a token that begins a text ([CLS], <s>) or one that "
-            "ends it ([SEP], </s>), and the windows of a span reader need both"
-        )
-    return WindowMaker(known.backend_tokenizer, (opening, closing, known.pad_token), limits)
-
-
 def read_alone(network: Any, items: Sequence[SpanItem], pad: int = 0) -> list[list[FoundAnswer]]:
     """Return the answers that the network finds in each item, best first, whatever else is among the items.
 
@@ -379,3 +369,56 @@ def likely_spans(chances: np.ndarray, count: int) -> list[tuple[int, int, int]]:
     best = [at for at in np.argsort(-scores, axis=None, kind="stable")[:count] if scores.flat[at] > _FLOOR]
     places = zip(*np.unravel_index(np.array(best, int), scores.shape), strict=True)
     return [(int(window), int(first), int(first + more)) for window, first, more in places]
+
+
+# ------------------------------------------------------------------------------------------------ how sure an answer is
+# A logistic regression on figures of the network and on words: whether the answer's sentence and passage have the
+# names, numbers and other words of the question. benchmarks/calibrate_reader.py fits the weights, and chooses the
+# threshold from which on an answer is stated.
+def signals(item: SpanItem, found: Sequence[FoundAnswer], cosine: float) -> dict[str, float]:
+    """Return the signals of the likeliest of the answers found, which are best first.
+
+    `cosine` is that of the embeddings of question and passage.
+    """
+    best, asked = found[0], item.asked
+    text = asked.reading.texts[best.candidate.passage]
+    start, end, stems = asked.sentence(best.candidate)
+    title = content_stems(asked.reading.passages[best.candidate.passage].title)
+    near, whole, question = stems | title, content_stems(text) | title, said(asked.question)
+    return {
+        "probability": best.chance,
+        "margin": best.chance - (found[1].chance if found[1:] else 0.0),
+        "span": max(best.span, -30.0) / 10,
+        "begin_end": best.begin * best.end,
+        "window_begin": best.window_begin,
+        "window_end": best.window_end,
+        "odds": max(-30.0, min(30.0, best.odds)) / 10,
+        **asked.features(best.candidate),
+        # the question's share of names, and whether a number, in neither sentence nor title, or not in the passage
+        "names_unsaid": len(question.names - near) / max(1, len(question.names)),
+        "names_elsewhere": len(question.names - whole) / max(1, len(question.names)),
+        "number_unsaid": float(bool(question.numbers - said(text[start:end]).numbers)),
+        "number_elsewhere": float(bool(question.numbers - said(text).numbers)),
+        # of the question's words, the share in sentence and title, and the weightiest one that is missing there, or in
+        # the passage
+        "sentence_share": asked.share(near),
+        "missing": max((asked.weight[stem] for stem in asked.stems - near), default=0.0) / 5,
+        "missing_in_passage": max((asked.weight[stem] for stem in asked.stems - whole), default=0.0) / 5,
+        "question_length": len(asked.stems) / 10,
+        "has_names": float(bool(question.names)),
+        "cosine": cosine,
+    }
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """Weights of the signals. Answers from `threshold` on are stated; `cosine` is taken where there is no embedder."""
+
+    weights: Mapping[str, float]
+    bias: float
+    threshold: float
+    cosine: float = 0.5
+
+    def __call__(self, values: Mapping[str, float]) -> float:
+        """Return the probability that an answer is right, in (0, 1)."""
+        return float(expit(self.bias + sum(weight * values[name] for name, weight in self.weights.items())))

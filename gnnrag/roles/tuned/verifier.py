@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -49,13 +49,13 @@ def pairs_of(question: str, chain: str, passages: Sequence[Passage]) -> list[tup
     return [(query, f"{p.title}. {p.text}" if p.title else p.text) for p in passages]
 
 
-def scores_of(model: CrossEncoder, pairs: Sequence[tuple[str, str]], batch_size: int = 32) -> list[float]:
+def scores_of(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Return the logit of each pair."""
     from torch import nn
 
     if not pairs:
         return []
-    found = model.predict(list(pairs), batch_size=batch_size, activation_fn=nn.Identity(), show_progress_bar=False)
+    found = model.predict(list(pairs), batch_size=32, activation_fn=nn.Identity(), show_progress_bar=False)
     return [float(score) for score in found]
 
 
@@ -86,7 +86,6 @@ class TunedVerifier(TunedRole):
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
     # Of cross-encoders alone:
     threshold: float | None = None  # least score (logit) of a selected passage; null: as learned on validation
-    batch_size: Annotated[int, Ge(1)] = 32  # pairs of a forward pass
 
     role: ClassVar[str] = "verifier"
     kinds: ClassVar[tuple[str, ...]] = (KIND, CHAIN, LANGUAGE)
@@ -103,14 +102,11 @@ class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
 
     def __init__(self, folder: Path, record: TunedRecord, settings: TunedVerifier) -> None:
         model = load_cross_encoder(folder, str(device_named(settings.device, "verifier.device")))
+        given = {"threshold": settings.threshold, "max_selected": settings.max_selected}
         with interpreting(folder, "train again with this version"):
-            self.selection = Selection(**record.facts["selection"])
-        given: dict[str, Any] = {"threshold": settings.threshold, "max_selected": settings.max_selected}
-        self.selection = replace(self.selection, **{name: v for name, v in given.items() if v is not None})
-        size = settings.batch_size
-        self._batcher: MicroBatcher[tuple[str, str], float] = MicroBatcher(
-            lambda p: scores_of(model, p, size), 8 * size
-        )
+            known = record.facts["selection"] | {name: value for name, value in given.items() if value is not None}
+            self.selection = Selection(**known)
+        self._batcher: MicroBatcher[tuple[str, str], float] = MicroBatcher(lambda pairs: scores_of(model, pairs), 256)
         self.fingerprint = digest([record.fingerprint, asdict(self.selection)])
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
@@ -22,20 +21,23 @@ from gnnrag.parts import build, from_settings
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.session import Session
-from gnnrag.training.base import RunContext
-from gnnrag.training.hf_trainer import RunCallback, arguments, callbacks_of
-from gnnrag.training.language.data import AnyRow, Examples, TrainLanguageConfig, check_language, shown, task_of
-from gnnrag.training.language.scoring import (
+from gnnrag.training.base import Report, RunContext, arguments
+from gnnrag.training.language_rows import (
+    AnyRow,
     CorpusRetriever,
+    Examples,
+    TrainLanguageConfig,
+    check_language,
     open_corpus,
     ranked_thoughts,
     reply_pairs,
     reply_scores,
     reward,
+    shown,
+    task_of,
 )
-from gnnrag.training.report import Report
-from gnnrag.training.row_sets import RowsTraining
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow
+from gnnrag.training.sets import RowsTraining
 from gnnrag.types import OnProgress
 
 try:
@@ -75,7 +77,6 @@ class LanguageTraining(RowsTraining):
         super().__init__(config, data[0], fold, context)
         self.prompt = load_prompt(config.prompt or self.role, *OPTIONS.get(self.role, ()))
         self.summary = SUMMARY.format(role=self.role, prompt=self.prompt.name)  # type: ignore[misc]
-        self.settings = {**self.settings, "role": self.role}
         self.start = tuned_folder(config.start) if config.start else None
         self.before = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
         corpora = {name: one.inputs for name, one in self.corpora.items()}
@@ -83,13 +84,12 @@ class LanguageTraining(RowsTraining):
         self.inputs = {"rows": self.inputs, "prompt": self.prompt.digest, "corpora": corpora, "start": start}
 
     @classmethod
-    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
+    def open(cls, config: TrainLanguageConfig, on_index: OnProgress) -> Any:
         check_language(config, cls.role)
-        sets = super().open(config, context, on_index)
+        sets = super().open(config, on_index)
         corpora = config.corpora if cls.role == "thoughts" else {}
         return sets, {name: open_corpus(name, one, on_index) for name, one in corpora.items()}
 
-    # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
     def _base(self) -> tuple[Path, dict[str, Any]]:
         """The folder of the base, and what the record says of it."""
@@ -101,7 +101,7 @@ class LanguageTraining(RowsTraining):
             raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
         return files.base, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
-    def keep(self, trainer: Any, folder: Path) -> dict[str, Any]:
+    def keep(self, trainer: Any, folder: Path) -> None:
         config, prompt, base = self.config, self.prompt, self._base[1]
         model = self.context.accelerator.unwrap_model(trainer.model)
         model.peft_config["default"].base_model_name_or_path = base["name"]
@@ -117,18 +117,11 @@ class LanguageTraining(RowsTraining):
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
                 shutil.copyfile(own, folder / own.name)
-        facts = {"prompts": {prompt.name: prompt.digest}, "stage": config.stage, "training": to_plain(config)}
+        teachers = sorted({row.teacher for row in rows if row.teacher})
+        facts = {"prompts": {prompt.name: prompt.digest}, "stage": config.stage, "teachers": teachers}
         write_tuned(folder, TunedRecord(self.role, config.kind, base, {"prompted": prompted}, facts))
-        return {
-            "base": Path(base["name"]).name,
-            "stage": config.stage,
-            "teacher": ", ".join(sorted({row.teacher for row in rows if row.teacher})) or "not stated",
-            "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
-            "trained parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "rows left out": self.left_out or "none",
-        }
 
-    def trainer(self, folder: Path, callback: RunCallback) -> Any:
+    def trainer(self, folder: Path) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
         config, (base, _), device = self.config, self._base, str(self.context.accelerator.device)
         network, tokenizer = load_model(base, device, config.model.dtype)
@@ -150,11 +143,11 @@ class LanguageTraining(RowsTraining):
         validation = [example for name, row in drawn for example in examples_of(name, row)]
         examples.dropped.clear()  # only training rows are reported as left out
         training = [example for name, row in self.named_rows("train") for example in examples_of(name, row)]
-        self.left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
+        left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
-            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {self.left_out or 'none'})")
-        if self.left_out:
-            self.context.on_note(f"training rows left out: {self.left_out}")
+            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {left_out or 'none'})")
+        if left_out:
+            self.context.on_note(f"training rows left out: {left_out}")
         cls, settings = TRAINERS[config.stage]
         low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
@@ -162,7 +155,7 @@ class LanguageTraining(RowsTraining):
         own: dict[str, Any] = {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
         # What is too long is left out, not cut.
         own |= {"max_completion_length": config.reply_tokens} if config.stage == "grpo" else {"max_length": None}
-        args = arguments(settings, folder, config.seed, metric, own, config.trainer)
+        args = arguments(settings, folder, config, metric, own)
         more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
             if self.start:
@@ -175,7 +168,6 @@ class LanguageTraining(RowsTraining):
                 train_dataset=Dataset.from_list(training),
                 eval_dataset=Dataset.from_list(validation) if validation else None,
                 processing_class=tokenizer,
-                callbacks=callbacks_of(callback, config.patience, bool(validation)),
                 **more,
             )
         except ValueError as error:
@@ -188,14 +180,13 @@ class LanguageTraining(RowsTraining):
         worth = []
         for turns, tokens, (name, id_) in zip(completions, completion_ids, row, strict=True):
             one, is_whole = self.by_id[name, id_], tokens[-1] in self.chats.ends
-            worth.append(reward(one, turns[0]["content"], is_whole, self.corpora[name], self.config.malformed))
+            worth.append(reward(one, turns[0]["content"], is_whole, self.corpora[name]))
         return worth
 
     @cached_property
     def by_id(self) -> dict[tuple[str, str], Any]:
         return {(name, row.id): row for name, one in self.sets.items() for row in one.examples}
 
-    # ------------------------------------------------------------------------------------------- report and checkpoint
     def report(self) -> tuple[Report, dict[str, Any]]:
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()

@@ -1,1 +1,0 @@
-"""Language models that are fine-tuned for a role, with LoRA or whole."""
