@@ -112,16 +112,8 @@ def test_a_network_drives_bdtr(index: Index, make: Make, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, role, kind", swaps(networks()))
-def test_a_network_drives_every_method(
-    index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
-) -> None:
-    drive(index, name, role, kind, make(role, kind), monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, role, kind", swaps(language_models()))
-def test_a_language_model_drives_every_method(
+@pytest.mark.parametrize("name, role, kind", swaps(networks() + language_models()))
+def test_a_tuned_part_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
     drive(index, name, role, kind, make(role, kind), monkeypatch)

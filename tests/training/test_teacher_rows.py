@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.helpers.traces import QUESTIONS, collected, evaluate_config, write_se
 
 GOLD = {id_: set(gold) for id_, _, _, _, gold in QUESTIONS}
 ORACLE = ("roles.thoughts=oracle", "roles.verifier=oracle")
-QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"))
+QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"), decomposition=(GoldHop("Where?", "Meudon", "b"),))
 THOUGHTS = {
     **{"event": "decision", "role": "thoughts", "sufficient": False, "flags": [], "pool": ["x", "a"]},
     **{"fast": "Who was he?", "slow": "Why?", "passages": ["a"]},
@@ -72,7 +71,6 @@ def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: 
     "change, keep, expected",
     [
         ({"fast": None, "slow": None}, {}, "stop"),
-        ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
         ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
         ({"fast": "Paris?", "slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
@@ -85,10 +83,8 @@ def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[
 
 
 def test_a_thought_that_states_what_was_not_found_is_left_out() -> None:
-    hops = (GoldHop("Who?", "Rodin", "a"), GoldHop("Where did Rodin live?", "Meudon", "b"))
-    event = THOUGHTS | {"fast": "Where did Rodin live?", "slow": "Where is Meudon?"}
-    decision = Decision("thoughts", replace(QUESTION, decomposition=hops), 0, event)
-    assert thoughts_of(decision, KeepConfig()) == {"fast": "Where did Rodin live?"}
+    decision = Decision("thoughts", QUESTION, 0, THOUGHTS | {"slow": "Where is Meudon?"})
+    assert thoughts_of(decision, KeepConfig()) == {"fast": "Who was he?"}
     assert len(thoughts_of(decision, KeepConfig(clean=False))) == 2
 
 
