@@ -218,7 +218,8 @@ def status(tasks: Sequence[Task]) -> Iterator[str]:
     for run in dict.fromkeys(task.run for task in tasks if task.run):
         if (run / "metrics.json").is_file():
             metrics = json.loads((run / "metrics.json").read_text("utf-8"))
-            yield f"{run}: done, {metrics.get('questions', '')} questions, {metrics.get('failed', 0)} failed"
+            asked = f", {metrics['questions']} questions, {metrics['failed']} failed" if "failed" in metrics else ""
+            yield f"{run}: done{asked}"
         else:
             files = [run / "predictions.jsonl", *run.glob("shards/*/predictions.jsonl")]
             count = sum(file.read_bytes().count(b"\n") for file in files if file.is_file())
@@ -253,7 +254,9 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if options.local and not options.dry_run:
         failed = run_here(tasks, folder, options.jobs)
-        print("\n".join(status(every)), "side by side: gnnrag compare RUN RUN ...", sep="\n")
+        lines = list(status(every))
+        hint = ["side by side: gnnrag compare RUN RUN ..."] if sum("questions," in line for line in lines) > 1 else []
+        print("\n".join([*lines, *hint]))
         return int(failed > 0)
     if options.local:
         print("\n".join(shlex.join(task.command) for some in tasks.values() for task in some))

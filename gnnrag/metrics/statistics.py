@@ -71,7 +71,7 @@ def mcnemar(a: Values, b: Values) -> float:
 
 def _resampled_means(data: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     rng, n = np.random.default_rng(seed), len(data)
-    step = max(1, 1_000_000 // n)  # resamples at once, of 8 MB
+    step = max(1, 1_000_000 // n)  # resamples at once, of 16 MB
     sizes = (min(step, resamples - start) for start in range(0, resamples, step))
     return np.concatenate([data[rng.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
 

@@ -48,7 +48,8 @@ class Answer:
     form: Literal["stated", "quoted", "none"] = "none"
 
     def __str__(self) -> str:
-        nothing = "no answer was found in the passages" if self.ranking else "no passage was found"  # as by a filter
+        is_empty = not self.ranking and any(event["event"] == "query" for event in self.trace)  # as by a filter
+        nothing = "no passage was found" if is_empty else "no answer was found in the passages"
         return f"failed: {self.error}" if self.error else self.text or f"({nothing})"
 
     @property

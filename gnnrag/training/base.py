@@ -229,7 +229,8 @@ class Training(ABC):
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write the facts of a training beside the kept weights, the questions that shaped them, and the card."""
         record = read_json(self.best / self.record)
-        write_json(self.best / self.record, record | {"facts": record["facts"] | facts})
+        facts = record["facts"] | facts
+        write_json(self.best / self.record, record | {"facts": facts})
         write_seen(self.best, self.seen)
         data, base = ModelCardData(library_name="gnnrag"), record.get("base") or record.get("encoder")
         card = ModelCard.from_template(data, str(CARD), training=self, record=facts, base=base)

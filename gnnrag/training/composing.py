@@ -68,7 +68,7 @@ def facts_of(question: Question, passages: Mapping[str, Passage]) -> list[Fact]:
         name, phrase = _ARTICLE.sub("", question.answers[0].strip()).strip(" .,\"'"), worded(question.text)
         if not phrase or not _is_name(name) or name.lower() in question.text.lower():
             return []
-        return [Fact(phrase, name, question.gold[0], question.id, question.decomposition or (_hop(question),))]
+        return [Fact(phrase, name, question.gold[0], question.id, _hops(question))]
     facts = []
     for head, relation, tail in question.evidence:
         gold = [id_ for id_ in question.gold if bare_title(passages[id_].title) == bare_title(head)]
@@ -78,8 +78,8 @@ def facts_of(question: Question, passages: Mapping[str, Passage]) -> list[Fact]:
     return facts
 
 
-def _hop(question: Question) -> GoldHop:
-    return GoldHop(question.text, question.answers[0], question.gold[0])
+def _hops(question: Question) -> tuple[GoldHop, ...]:
+    return question.decomposition or (GoldHop(question.text, question.answers[0], question.gold[0]),)
 
 
 def bare_title(title: str) -> str:
@@ -125,7 +125,7 @@ def compose(facts: Sequence[Fact], questions: Sequence[Question], seed: int) -> 
         text = text[:1].upper() + text[1:]
         sources, gold = (fact.question_id, question.id), (fact.passage, question.gold[0])
         made = Question("+".join(sources), text, question.answers, "2hop", gold, extra={"sources": sources})
-        composed.append(replace(made, decomposition=(*fact.hops, _hop(question))))
+        composed.append(replace(made, decomposition=(*fact.hops, *_hops(question))))
     return composed
 
 

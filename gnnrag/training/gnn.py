@@ -116,10 +116,13 @@ class GNNTraining(NetworkTraining):
 
     @classmethod
     def open(cls, config: TrainGNNConfig, on_index: OnProgress) -> dict[str, GNNSet]:
-        return {
+        sets = {
             name: GNNSet.open(name, one, needed_stages(config, one.index), on_index, config)
             for name, one in config.sets.items()
         }
+        for one in sets.values() if config.stage == "retrieval" else ():
+            one.examples  # noqa: B018 - made now: what they refuse must not cost an earlier run its folder
+        return sets
 
     def pool(self, part: str) -> Pool:
         """Return the questions of a part (`train`, `validation`, `report`); those that train teach something."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
@@ -117,8 +118,13 @@ class LanguageTraining(RowsTraining):
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
                 shutil.copyfile(own, folder / own.name)
-        teachers = sorted({row.teacher for row in rows if row.teacher})
-        facts = {"prompts": {prompt.name: prompt.digest}, "stage": config.stage, "teachers": teachers}
+        facts = {
+            "prompts": {prompt.name: prompt.digest},
+            "stage": config.stage,
+            "teachers": ", ".join(sorted({row.teacher for row in rows if row.teacher})) or "not stated",
+            "rows left out": self.left_out,
+            "training": to_plain(config),
+        }
         write_tuned(folder, TunedRecord(self.role, config.kind, base, {"prompted": prompted}, facts))
 
     def trainer(self, folder: Path) -> Any:
@@ -143,11 +149,11 @@ class LanguageTraining(RowsTraining):
         validation = [example for name, row in drawn for example in examples_of(name, row)]
         examples.dropped.clear()  # only training rows are reported as left out
         training = [example for name, row in self.named_rows("train") for example in examples_of(name, row)]
-        left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
+        self.left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
-            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {left_out or 'none'})")
-        if left_out:
-            self.context.on_note(f"training rows left out: {left_out}")
+            raise DataError(", ".join(self.sets), f"nothing to train on (rows left out: {self.left_out or 'none'})")
+        if self.left_out:
+            self.context.on_note(f"training rows left out: {self.left_out}")
         cls, settings = TRAINERS[config.stage]
         low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")

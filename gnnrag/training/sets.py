@@ -45,6 +45,10 @@ class OpenSet:
         return questions
 
     @property
+    def size(self) -> str:
+        return f"{len(self.data.passages)} passages"
+
+    @property
     def texts(self) -> dict[str, str]:
         return {id_: question.text for id_, question in self.questions.items()}
 
@@ -84,6 +88,10 @@ class RowSet:
     examples: tuple[Any, ...]  # its rows, or what is made of them
     texts: Mapping[str, str]  # of its questions, by id
     inputs: str  # fingerprint of the files
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.examples)} rows"
 
     def divide(self, folds: FoldConfig, fold: int | None) -> Parts:
         return divide(self.texts, folds, fold, self.config.use)

@@ -33,10 +33,11 @@ CHAT = 20  # most passages in the chat of a verifier row: what is right, and the
 
 @dataclass
 class KeepConfig:
-    """Which decisions become rows; what each switch leaves out is counted in `meta.json`."""
+    """Which decisions become rows; those that a switch leaves out are counted in `meta.json`."""
 
     helped: bool = True  # only decisions that helped: half of the selection is gold, or one of the queries gained
-    clean: bool = True  # no decisions whose reply failed, was malformed, or states the answer instead of asking
+    # no decisions whose reply failed or was malformed, and no thoughts that state what the asker cannot know
+    clean: bool = True
 
 
 @dataclass
@@ -108,10 +109,10 @@ def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> lis
 def thoughts_of(decision: Decision, keep: KeepConfig) -> dict[str, Any]:
     """Return the queries by kind; if `keep.clean`, without those that state what the asker cannot know.
 
-    That are the answers of the question, and of the hops whose passages were not shown.
+    These are the answers of the question, and of the hops whose passages are known and were not shown.
     """
     event, question = decision.event, decision.question
-    hidden = (hop.answer for hop in question.decomposition if hop.answer and hop.gold not in event["passages"])
+    hidden = (hop.answer for hop in question.decomposition if hop.answer and hop.gold not in (None, *event["passages"]))
     unknown = [*question.answers, *hidden] if keep.clean else []
     said = {kind: event[kind] for kind in ("fast", "slow") if event[kind]}
     return {kind: text for kind, text in said.items() if not gives_away(text, question.text, unknown)}

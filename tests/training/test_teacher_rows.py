@@ -13,7 +13,7 @@ from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluate import Pipeline
 from gnnrag.training.language_rows import reply_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
-from gnnrag.training.traces import Decision, KeepConfig, decisions_of, thoughts_of, verdict_on
+from gnnrag.training.traces import Decision, KeepConfig, decisions_of, row_of, verdict_on
 from gnnrag.types import GoldHop, Query, Question
 from tests.helpers.traces import QUESTIONS, collected, evaluate_config, write_set
 
@@ -83,9 +83,8 @@ def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[
 
 
 def test_a_thought_that_states_what_was_not_found_is_left_out() -> None:
-    decision = Decision("thoughts", QUESTION, 0, THOUGHTS | {"slow": "Where is Meudon?"})
-    assert thoughts_of(decision, KeepConfig()) == {"fast": "Who was he?"}
-    assert len(thoughts_of(decision, KeepConfig(clean=False))) == 2
+    (decision,) = decisions_of(QUESTION, [THOUGHTS | {"slow": "Where is Meudon?"}, query("Where is Meudon?", "b")])
+    assert verdict_on(decision, KeepConfig()) == "useless", "only the other one found something"
 
 
 @pytest.mark.parametrize(
@@ -133,3 +132,7 @@ def test_thoughts_that_helped_are_rows(root: Path, oracle: Path) -> None:
         reply = parse_thoughts(reply_of(row))
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
+    event = THOUGHTS | {"slow": "Where is Meudon?", "passages": [rows[0].pool[0]], "scores": [1.0], "round": 1}
+    half = Decision("thoughts", QUESTION, 0, event | dict.fromkeys(("earlier", "may_stop", "with_chain"), ()))
+    made = row_of(half, KeepConfig(), Index(root / "index"), "run", set="set", source={}, teacher="oracle")
+    assert isinstance(made, ThoughtsRow) and (made.fast, made.slow) == ("Who was he?", None)

@@ -71,6 +71,11 @@ def test_a_loss_that_is_no_number_ends_with_an_error(folder: Path, capsys: pytes
     assert "the loss is nan" in capsys.readouterr().err
 
 
+def test_patience_ends_a_training_that_gets_no_better(folder: Path) -> None:
+    assert call(folder, "run.name=p", "trainer.learning_rate=0", "patience=1", "trainer.eval_steps=3") == 0
+    assert max(row["step"] for row in rows_of(folder / "runs" / "p" / "metrics.jsonl")) == 6
+
+
 # ------------------------------------------------------------------------------------------------- composed questions
 def write_set(folder: Path) -> str:
     texts = {"p1": "Emma Vale wrote The Long Pier.", "p2": "Emma Vale lived in Tromso.", "p3": "Tromso has a bridge."}

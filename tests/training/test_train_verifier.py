@@ -62,7 +62,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, trained: Pat
     assert record.facts["validation"].keys() == {"map", "mrr@5", "ndcg@5"}
     assert record.base["name"] == str(folder / "encoder")
     card = (trained / "best" / "README.md").read_text("utf-8")
-    assert "| toy | report | recall@5 |" in card and "accelerate launch" in card
+    assert "| toy | report | recall@5 |" in card and "accelerate launch" in card and "- base: encoder\n" in card
     assert list(losses(trained)) == [1, 2, 3, 4, 5, 6]
 
 
