@@ -255,7 +255,8 @@ def main() -> int:
     if options.local and not options.dry_run:
         failed = run_here(tasks, folder, options.jobs)
         lines = list(status(every))
-        hint = ["side by side: gnnrag compare RUN RUN ..."] if sum("questions," in line for line in lines) > 1 else []
+        runs = [line.partition(":")[0] for line in lines if "questions," in line]
+        hint = [f"side by side: gnnrag compare {' '.join(runs)}"] if len(runs) > 1 else []
         print("\n".join([*lines, *hint]))
         return int(failed > 0)
     if options.local:

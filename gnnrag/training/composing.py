@@ -17,7 +17,7 @@ import numpy as np
 from annotated_types import Ge
 
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.types import GoldHop, Passage, Question
 
@@ -147,7 +147,8 @@ class JoinConfig:
 def join_sets(config: JoinConfig) -> dict[str, Any]:
     """Write corpus.jsonl, questions.SPLIT.jsonl and SOURCE.json; returns the numbers of what was written.
 
-    Raises ConfigError: a setting is missing, two sets have passages of one id, or none a question to be left out.
+    Raises ConfigError: a setting is missing, two sets have passages of one id, or none a question to be left out;
+    DataError: nothing could be composed.
     """
     if not config.sets or not config.out:
         raise ConfigError("sets=[FOLDER,...] out=DIR: name the sets that are joined, and the folder that is written")
@@ -161,6 +162,9 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     made = composed_questions(asked, passages, config)
     own = [q for q in asked if config.keep and len(q.gold) > 1]
     questions = [*own, *made]
+    if not questions:
+        wanted = "they are made of questions with an answer and one gold passage, as those of SQuAD are"
+        raise DataError(", ".join(config.sets), f"no question was composed: {wanted}")
     out = Path(config.out)
     write_jsonl(out / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in passages.values()])
     rows = [

@@ -72,9 +72,8 @@ def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: 
     [
         ({"fast": None, "slow": None}, {}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
-        ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
         ({"fast": "Paris?", "slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
-        ({"slow": "When was Paris founded?"}, {"clean": False, "helped": False}, ""),
+        ({"flags": ["answer_leak"], "slow": "When was Paris founded?"}, {"clean": False, "helped": False}, ""),
         ({"slow": "What is a comparison?"}, {"helped": False}, ""),  # a part of a word
     ],
 )

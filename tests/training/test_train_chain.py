@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.cli.training import run_training
-from gnnrag.errors import ConfigError, StoppedError
+from gnnrag.errors import ConfigError, DataError, StoppedError
 from gnnrag.io import WEIGHTS, load_tensors, write_jsonl
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.composing import JoinConfig, join_sets
@@ -104,5 +104,7 @@ def test_names_give_way_to_questions_over_two_and_three_hops(tmp_path: Path) -> 
     assert json.loads((out / "SOURCE.json").read_text())["passages"] == 3
     with pytest.raises(ConfigError, match=r"leave_out.*q9"):
         join_sets(JoinConfig([str(tmp_path / "one")], out=str(out), leave_out=["q1", "q9"]))
+    with pytest.raises(DataError, match="no question was composed"):
+        join_sets(JoinConfig([str(tmp_path / "one")], out=str(out), two=0, three=0))
     join_sets(JoinConfig([str(tmp_path / "one")], out=str(out), keep=True))
     assert [row["id"] for row in rows_of(out / "questions.train.jsonl") if "+" not in row["id"]] == ["q4"]
