@@ -59,7 +59,7 @@ class GFMRetriever(Retriever):
         for path in (Path(self.checkpoint), Path(self.checkpoint) / "best"):
             if (path / "config.json").is_file():
                 return path
-        advice = "give a folder that training wrote; after cross=true, the folder of one fold"
+        advice = "give the folder of a training that has ended; after cross=true, the folder of one fold"
         raise ConfigError(f"gnn.checkpoint={self.checkpoint!r}: no checkpoint there; {advice}")
 
     @cached_property

@@ -205,7 +205,9 @@ class Training(ABC):
             trainer.add_callback(callback)
             if self.config.patience and trainer.args.metric_for_best_model:
                 trainer.add_callback(EarlyStoppingCallback(self.config.patience))
-            trainer.train(resume_from_checkpoint=newest_checkpoint(path / CHECKPOINTS))
+            if newest := newest_checkpoint(path / CHECKPOINTS):
+                self.context.on_note(f"{path} goes on from {Path(newest).name}")
+            trainer.train(resume_from_checkpoint=newest)
             if callback.is_stopped:
                 return None
             state = trainer.state

@@ -51,7 +51,7 @@ def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> No
     assert not (run / "best" / WEIGHTS).stat().st_size > 100_000
 
 
-def test_a_stopped_training_ends_with_the_figures_and_weights_of_an_undisturbed_one(folder: Path) -> None:
+def test_a_stopped_training_ends_like_an_undisturbed_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ["trainer.logging_steps=1", "trainer.save_steps=6", "network.dropout=0.3"]
     assert call(folder, "run.name=whole", *more) == 0
     asked = itertools.count(1)
@@ -59,7 +59,7 @@ def test_a_stopped_training_ends_with_the_figures_and_weights_of_an_undisturbed_
         run_training("train_verifier.py", settings(folder, "run.name=cut", *more), lambda: next(asked) == 8)
     whole, cut = (folder / "runs" / name for name in ("whole", "cut"))
     assert [path.name for path in (cut / "checkpoints").glob("*-8")] and not (cut / "best").exists()
-    assert call(folder, "run.name=cut", *more) == 0
+    assert call(folder, "run.name=cut", *more) == 0 and "goes on from checkpoint-8" in capsys.readouterr().err
     rows = [rows_of(path / "metrics.jsonl") for path in (whole, cut)]
     assert rows[0] == rows[1] and len({row.get("train/loss") for row in rows[0]}) > 8
     weights = [load_tensors(path / "best" / WEIGHTS) for path in (whole, cut)]
