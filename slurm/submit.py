@@ -255,8 +255,8 @@ def main() -> int:
     if options.local and not options.dry_run:
         failed = run_here(tasks, folder, options.jobs)
         lines = list(status(every))
-        runs = [line.partition(":")[0] for line in lines if "questions," in line]
-        hint = [f"side by side: gnnrag compare {' '.join(runs)}"] if len(runs) > 1 else []
+        ended = [line.partition(":")[0] for line in lines if "questions," in line]
+        hint = [f"side by side: gnnrag compare {' '.join(ended)}"] if len(ended) > 1 else []
         print("\n".join([*lines, *hint]))
         return int(failed > 0)
     if options.local:
