@@ -254,10 +254,10 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if options.local and not options.dry_run:
         failed = run_here(tasks, folder, options.jobs)
-        lines = list(status(every))
-        ended = [line.partition(":")[0] for line in lines if "questions," in line]
+        asked = [task for task in every if task.kind in ("evaluate", "merge") and not task.shard]
+        ended = dict.fromkeys(str(task.run) for task in asked if task.is_done)
         hint = [f"side by side: gnnrag compare {' '.join(ended)}"] if len(ended) > 1 else []
-        print("\n".join([*lines, *hint]))
+        print("\n".join([*status(every), *hint]))
         return int(failed > 0)
     if options.local:
         print("\n".join(shlex.join(task.command) for some in tasks.values() for task in some))

@@ -93,16 +93,16 @@ class RunCallback(TrainerCallback):
             self.is_stopped = state.global_step < state.max_steps
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        step, figures = state.log_history[-1]["step"], shown(state.log_history[-1])
+        step, figures = state.log_history[-1]["step"], figures_of(state.log_history[-1])
         if self.context.accelerator.is_main_process and figures:
-            rows = [{"step": entry["step"], **shown(entry)} for entry in state.log_history if shown(entry)]
+            rows = [{"step": entry["step"], **figures_of(entry)} for entry in state.log_history if figures_of(entry)]
             write_jsonl(self.path / "metrics.jsonl", rows)  # anew, as a resumed training repeats some
             self.tracker.log(figures, step)
             values = ", ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in figures.items())
             self.context.on_note(f"{self.path}, step {step} of {state.max_steps}: {values}")
 
 
-def shown(entry: Mapping[str, Any]) -> dict[str, float]:
+def figures_of(entry: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of an entry of a Trainer's log that are shown, by our names."""
     return {
         f"validation/{name[5:]}" if name.startswith("eval_") else f"train/{name}": value
@@ -213,8 +213,8 @@ class Training(ABC):
             state = trainer.state
             best = trainer.args.load_best_model_at_end and state.best_model_checkpoint
             step = int(best.rpartition("-")[2]) if best else state.global_step
-            figures = {name: v for row in state.log_history if row["step"] == step for name, v in shown(row).items()}
-            metrics = {name[11:]: value for name, value in figures.items() if name.startswith("validation/")}
+            figures = [each for row in state.log_history if row["step"] == step for each in figures_of(row).items()]
+            metrics = {name[11:]: value for name, value in figures if name.startswith("validation/")}
             if self.context.accelerator.is_main_process:
                 write_folder(self.best, partial(self.keep, trainer))
                 write_json(path / FITTED, {"step": step, "validation": metrics})

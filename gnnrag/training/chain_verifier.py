@@ -63,7 +63,7 @@ class ChainTraining(RowsTraining, NetworkTraining):
     @classmethod
     def open(cls, config: TrainChainConfig, on_index: OnProgress) -> Any:
         return {
-            name: replace(one, examples=tuple(example(row, config.sets[name]) for row in one.examples))
+            name: replace(one, examples=tuple(example_of(row, config.sets[name]) for row in one.examples))
             for name, one in super().open(config, on_index).items()
         }
 
@@ -116,7 +116,7 @@ class ChainTraining(RowsTraining, NetworkTraining):
         return super().report()[0], {"next_hop": self.config.next_hop}
 
 
-def example(row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
+def example_of(row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
     """Return what the verifier that took a row's decision reads, at times without titles."""
     passages = [shown.passage for shown in row.passages]
     if draw(row.id, "untitled") < config.untitled:
